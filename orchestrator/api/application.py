@@ -1,0 +1,65 @@
+"""The FastAPI application of the control plane."""
+
+import logging
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from orchestrator import __version__
+from orchestrator.api import models, probes, servers
+from orchestrator.api.context import Context
+from orchestrator.errors import Code, SlipstreamError
+
+_log = logging.getLogger(__name__)
+_PROBLEM = "application/problem+json"
+_PROBLEM_RESPONSE: dict[int | str, dict[str, Any]] = {
+    "default": {"description": "What was wrong (RFC 9457).", "content": {_PROBLEM: {"schema": {"type": "object"}}}}
+}
+
+
+def build_api(context: Context) -> FastAPI:
+    """Routers and error shapes; `context` is what they work with."""
+    api = FastAPI(
+        title="Slipstream", version=__version__, openapi_url="/api/openapi.json", docs_url=None, redoc_url=None
+    )
+    api.state.context = context
+    for router in (models.router, servers.router):
+        api.include_router(router, responses=_PROBLEM_RESPONSE)
+    api.include_router(probes.router)
+    api.add_exception_handler(SlipstreamError, _on_error)
+    api.add_exception_handler(RequestValidationError, _on_invalid)
+    api.add_exception_handler(HTTPException, _on_http)
+    api.add_exception_handler(Exception, _on_bug)
+    return api
+
+
+def _respond(error: SlipstreamError) -> JSONResponse:
+    return JSONResponse(error.problem(), error.status, error.headers, media_type=_PROBLEM)
+
+
+async def _on_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, SlipstreamError)
+    return _respond(error)
+
+
+async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    found = [{"where": ".".join(map(str, e["loc"])), "message": e["msg"]} for e in error.errors()]
+    message = "; ".join(f"{f['where']}: {f['message']}" for f in found)
+    return _respond(SlipstreamError(Code.INVALID_REQUEST, message, details={"problems": found}))
+
+
+async def _on_http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        return _respond(SlipstreamError(Code.METHOD_NOT_ALLOWED, f"{request.url.path} does not take {request.method}"))
+    code = Code.NOT_FOUND if error.status_code == 404 else Code.INVALID_REQUEST
+    return _respond(SlipstreamError(code, f"{request.method} {request.url.path}: {error.detail}"))
+
+
+async def _on_bug(request: Request, error: Exception) -> JSONResponse:
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return _respond(SlipstreamError(Code.INTERNAL, "an error in Slipstream itself; its log has the details"))

@@ -1,0 +1,88 @@
+"""Servers: desired state, lifecycle, logs."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from orchestrator.api.context import ManagerDep
+from orchestrator.schemas import FlagInfo, Plan, ServerList, ServerPut, ServerView, SwapRequest
+
+router = APIRouter(prefix="/api", tags=["servers"])
+_PING_SECONDS = 15
+
+DryRun = Annotated[bool, Query(description="Check everything and answer what would happen; touch nothing.")]
+
+
+@router.get("/servers")
+async def list_servers(manager: ManagerDep) -> ServerList:
+    """Every server, one a model."""
+    return ServerList(servers=tuple(manager.view(s) for s in manager.servers()))
+
+
+@router.get("/servers/{model}")
+async def get_server(model: str, manager: ManagerDep) -> ServerView:
+    """One server."""
+    return manager.view(manager.server(model))
+
+
+@router.put("/servers/{model}")
+async def put_server(model: str, body: ServerPut, manager: ManagerDep, dry_run: DryRun = False) -> ServerView | Plan:
+    """Set desired state and flags; answers when it is done.
+
+    Flags are checked against the binary's own `--help` first. If a running server does not come back with the
+    new flags, it runs with the earlier ones again and the answer says why.
+    """
+    return await manager.put(model, body, dry_run=dry_run)
+
+
+@router.post("/servers/{model}/start")
+async def start_server(model: str, manager: ManagerDep) -> ServerView:
+    """Start the server and keep it running; answers when it is ready."""
+    return await manager.start(model)
+
+
+@router.post("/servers/{model}/stop")
+async def stop_server(model: str, manager: ManagerDep) -> ServerView:
+    """End the server; answers when the process is gone. A later request starts it again."""
+    return await manager.stop(model)
+
+
+@router.post("/servers/{model}/restart")
+async def restart_server(model: str, manager: ManagerDep) -> ServerView:
+    """End the server and start it again; answers when it is ready."""
+    return await manager.restart(model)
+
+
+@router.post("/swap")
+async def swap(body: SwapRequest, manager: ManagerDep, dry_run: DryRun = False) -> ServerView | Plan:
+    """Stop servers and start another in their place; if it does not start, what ran before runs again."""
+    return await manager.swap(body, dry_run=dry_run)
+
+
+@router.get("/servers/{model}/logs", response_class=EventSourceResponse)
+async def follow_logs(
+    model: str,
+    manager: ManagerDep,
+    tail: Annotated[int, Query(ge=0, le=10_000, description="Lines from before, at most.")] = 100,
+    follow: Annotated[bool, Query(description="Go on with new lines as they come.")] = True,
+) -> EventSourceResponse:
+    """The server's log as server-sent events `line`, one a line."""
+    log = manager.server(model).log
+
+    async def events() -> AsyncIterator[ServerSentEvent]:
+        if follow:
+            async for line in log.follow(tail):
+                yield ServerSentEvent(line, event="line")
+        else:
+            for line in log.tail(tail):
+                yield ServerSentEvent(line, event="line")
+
+    return EventSourceResponse(events(), ping=_PING_SECONDS)
+
+
+@router.get("/flags")
+async def list_flags(manager: ManagerDep) -> list[FlagInfo]:
+    """Every flag of the llama-server binary, and why some cannot be set here."""
+    return list(manager.flags.flags)

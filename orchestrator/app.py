@@ -1,0 +1,119 @@
+"""Builds the ASGI application, and owns start and shutdown: `python -m orchestrator.app`."""
+
+import asyncio
+import logging
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import httpx
+import uvicorn
+import uvloop
+from pydantic import ValidationError
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from orchestrator.api import Context, Guard, build_api
+from orchestrator.db import Database
+from orchestrator.errors import SlipstreamError
+from orchestrator.gateway import Gateway
+from orchestrator.servers import Manager, ModelFiles, Runtime, Wanted, child_environment, find_binary, read_flags
+from orchestrator.settings import Settings
+from orchestrator.telemetry import Requests
+
+_log = logging.getLogger("slipstream")
+_GRACE_SECONDS = 10
+
+
+def build_app(context: Context) -> ASGIApp:
+    """Guard, then `/v1` to the gateway and everything else to the control plane."""
+    settings = context.settings
+    api = build_api(context)
+    gateway = Gateway(
+        context.manager,
+        context.client,
+        context.requests,
+        settings.max_request_bytes,
+        settings.upstream_timeout_seconds,
+    )
+
+    async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+        is_data = scope["type"] == "http" and scope["path"].startswith("/v1/")
+        await (gateway if is_data else api)(scope, receive, send)
+
+    return Guard(dispatch, settings.admin_keys(), settings.api_keys(), settings.allowed_hosts)
+
+
+@asynccontextmanager
+async def running(settings: Settings) -> AsyncIterator[Context]:
+    """Everything an orchestrator owns. On leaving, no server is left."""
+    binary = find_binary(settings.llama_server, settings.cache)
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+    with (
+        Database(settings.state_dir) as database,
+        tempfile.TemporaryDirectory(prefix="slipstream-empty-") as empty,
+    ):
+        empty_folder = Path(empty)
+        flags = await read_flags(binary, child_environment(empty_folder))
+        _log.info("llama-server: %s", flags.version)
+        async with httpx.AsyncClient(limits=limits, trust_env=False) as client:
+            runtime = Runtime(
+                binary,
+                empty_folder,
+                client,
+                settings.start_timeout_seconds,
+                settings.stop_timeout_seconds,
+                settings.log_lines,
+            )
+            files = ModelFiles(settings.models_dir, settings.cache)
+            manager = Manager(files, Wanted(database), flags, runtime)
+            context = Context(settings, manager, client, Requests())
+            try:
+                await manager.open()
+                context.is_open = True
+                yield context
+            finally:
+                context.is_open = False
+                await manager.close()
+
+
+async def serve(settings: Settings) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    async with running(settings) as context:
+        for problem in context.manager.catalog.problems:
+            where = f":{problem.line}:{problem.column}" if problem.line else ""
+            _log.warning("%s%s: %s", problem.file, where, problem.message)
+        config = uvicorn.Config(
+            build_app(context),
+            host=settings.host,
+            port=settings.port,
+            access_log=False,
+            log_config=None,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+        )
+        await uvicorn.Server(config).serve()
+
+
+def main() -> None:
+    """Settings from the environment; a wrong one ends with a sentence, not a traceback."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s", stream=sys.stderr)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        settings = Settings()
+        settings.admin_keys(), settings.api_keys()
+    except ValidationError as e:
+        sys.exit("\n".join(f"slipstream: {'.'.join(map(str, p['loc']))}: {p['msg']}" for p in e.errors()))
+    except (OSError, ValueError) as e:
+        sys.exit(f"slipstream: {e}")
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, suppress(KeyboardInterrupt):
+            runner.run(serve(settings))
+    except SlipstreamError as e:
+        sys.exit(f"slipstream: {e.message}" + (f"\n  {e.hint}" if e.hint else ""))
+
+
+if __name__ == "__main__":
+    main()

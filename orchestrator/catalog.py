@@ -1,0 +1,101 @@
+"""Model files: `models/*.yaml` to `ModelSpec`, with the line and column of what is wrong."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from orchestrator.errors import Code, SlipstreamError
+from orchestrator.schemas import FileProblem, ModelSpec
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The valid models by name, the names that lead to them, and the files that are wrong."""
+
+    folder: Path
+    models: dict[str, ModelSpec]
+    names: dict[str, str]
+    problems: tuple[FileProblem, ...]
+
+    def get(self, name: str) -> ModelSpec:
+        """The model with this name or alias; SlipstreamError model_not_found otherwise."""
+        if (canonical := self.names.get(name)) is not None:
+            return self.models[canonical]
+        known = ", ".join(sorted(self.models)) or "none"
+        raise SlipstreamError(Code.MODEL_NOT_FOUND, f"there is no model {name[:80]!r}; known models: {known}")
+
+
+def load_catalog(folder: Path) -> Catalog:
+    """Read every model file. A wrong file becomes a problem and hides no other; blocking file I/O."""
+    models: dict[str, ModelSpec] = {}
+    names: dict[str, str] = {}
+    problems: list[FileProblem] = []
+    for path in sorted(folder.glob("*.yaml")):
+        spec = _load(path, problems)
+        if spec is None:
+            continue
+        taken = [n for n in (spec.name, *spec.aliases) if n in names]
+        if taken:
+            message = f"the name {taken[0]!r} already belongs to the model {names[taken[0]]!r}"
+            problems.append(FileProblem(file=path.name, message=message))
+            continue
+        models[spec.name] = spec
+        names |= {n: spec.name for n in (spec.name, *spec.aliases)}
+    return Catalog(folder, models, names, tuple(problems))
+
+
+def _load(path: Path, problems: list[FileProblem]) -> ModelSpec | None:
+    try:
+        data = YAML(typ="rt").load(path.read_text(encoding="utf-8"))
+    except MarkedYAMLError as e:
+        mark = e.problem_mark
+        place = (mark.line + 1, mark.column + 1) if mark else (None, None)
+        problems.append(FileProblem(file=path.name, message=str(e.problem), line=place[0], column=place[1]))
+        return None
+    except (YAMLError, UnicodeDecodeError, OSError) as e:
+        problems.append(FileProblem(file=path.name, message=f"not readable as YAML: {e}"))
+        return None
+    if not isinstance(data, CommentedMap):
+        problems.append(FileProblem(file=path.name, message="expected a mapping with `name` and `source`", line=1))
+        return None
+    try:
+        return ModelSpec.model_validate(data)
+    except ValidationError as e:
+        problems.extend(_problems(path, data, e))
+        return None
+
+
+def _problems(path: Path, data: CommentedMap, error: ValidationError) -> list[FileProblem]:
+    found: dict[tuple[int | None, int | None, str], FileProblem] = {}
+    for item in error.errors(include_url=False, include_context=False):
+        line, column, key = _place(data, item["loc"])
+        message = f"{key}: {item['msg']}" if key else item["msg"]
+        found[line, column, message] = FileProblem(file=path.name, message=message, line=line, column=column)
+    return list(found.values())
+
+
+def _place(data: CommentedMap, loc: tuple[int | str, ...]) -> tuple[int | None, int | None, str]:
+    """Line and column (from 1) of the deepest key of `loc` that the file has, and its dotted name.
+
+    pydantic puts the names of union members into `loc`; they are in no file and are passed over.
+    """
+    node: Any = data
+    line, column = data.lc.line + 1, data.lc.col + 1
+    names: list[str] = []
+    for part in loc:
+        if isinstance(node, CommentedMap) and part in node:
+            row, col = node.lc.key(part)
+        elif isinstance(node, list) and isinstance(part, int) and part < len(node):
+            row, col = node.lc.item(part)  # type: ignore[attr-defined]
+        else:
+            continue
+        line, column, node = row + 1, col + 1, node[part]
+        names.append(str(part))
+    if loc and str(loc[-1]) not in names and isinstance(node, CommentedMap):
+        names.append(str(loc[-1]))
+    return line, column, ".".join(names)

@@ -1,0 +1,5 @@
+"""Data plane: `/v1/*`."""
+
+from orchestrator.gateway.app import Gateway
+
+__all__ = ["Gateway"]

@@ -1,0 +1,165 @@
+"""The gateway: a plain ASGI application that finds the model's server and passes bytes on.
+
+The request is parsed once, for `model`; no chunk of a response is ever parsed. Upstream routes are an allow-list:
+llama-server has others that show prompts or change its settings.
+"""
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+from starlette.types import Message, Receive, Scope, Send
+
+from orchestrator.errors import Code, SlipstreamError
+from orchestrator.gateway.body import read_body, with_defaults
+from orchestrator.gateway.upstream import Upstream
+from orchestrator.servers import Manager
+from orchestrator.telemetry import Requests
+
+_ROUTES = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings"})
+_MODELS = "/v1/models"
+
+
+class Gateway:
+    """ASGI application for `/v1/*`."""
+
+    def __init__(
+        self,
+        manager: Manager,
+        client: httpx.AsyncClient,
+        requests: Requests,
+        max_request_bytes: int,
+        upstream_timeout_seconds: float,
+    ) -> None:
+        self._manager = manager
+        self._requests = requests
+        self._max_request_bytes = max_request_bytes
+        self._upstream = Upstream(client, upstream_timeout_seconds)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; every error has OpenAI's shape."""
+        begun = _Begun(send)
+        try:
+            if scope["path"] in _ROUTES:
+                await self._infer(scope, receive, begun)
+            elif scope["path"] == _MODELS or scope["path"].startswith(f"{_MODELS}/"):
+                await self._models(scope, begun)
+            else:
+                raise SlipstreamError(
+                    Code.NOT_FOUND, f"there is no {scope['path'][:200]!r} here; there are {', '.join(sorted(_ROUTES))}"
+                )
+        except SlipstreamError as e:
+            if begun.started:
+                raise
+            await respond_json(send, e.status, e.openai(), e.headers)
+
+    async def _models(self, scope: Scope, send: Send) -> None:
+        _require_method(scope, "GET")
+        await self._manager.refresh()
+        entries = [_model_entry(name, spec.name) for name, spec in self._entries()]
+        name = scope["path"].removeprefix(_MODELS).lstrip("/")
+        if not name:
+            await respond_json(send, 200, {"object": "list", "data": entries})
+        else:
+            await respond_json(send, 200, _model_entry(name, self._manager.catalog.get(name).name))
+
+    def _entries(self) -> list[tuple[str, Any]]:
+        catalog = self._manager.catalog
+        return [(name, catalog.models[model]) for name, model in sorted(catalog.names.items())]
+
+    async def _infer(self, scope: Scope, receive: Receive, send: "_Begun") -> None:
+        _require_method(scope, "POST")
+        raw = await read_body(receive, self._max_request_bytes)
+        if raw is None:
+            return
+        request = await _parse(raw)
+        model = _model_of(request)
+        if model not in self._manager.catalog.names:
+            await self._manager.refresh()
+        spec = self._manager.catalog.get(model)
+
+        async def work() -> str:
+            server = await self._manager.ensure(model)
+            return await self._upstream.forward(scope, server, with_defaults(raw, request, spec.defaults), send)
+
+        outcome = "server_error"
+        try:
+            outcome = await _unless_gone(work(), receive)
+        except SlipstreamError as e:
+            outcome = "client_error" if e.status < 500 else "server_error"
+            raise
+        except asyncio.CancelledError:
+            outcome = "cancelled"
+            raise
+        finally:
+            self._requests.count(spec.name, outcome)
+
+
+class _Begun:
+    """`send` that knows whether the response has begun; after that no error body can be sent."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.started = False
+
+    async def __call__(self, message: Message) -> None:
+        self.started = True
+        await self._send(message)
+
+
+async def _unless_gone(work: Any, receive: Receive) -> str:
+    """Run `work`; when the client leaves first, cancel it at once, which closes the upstream connection."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return str(task.result())
+        return "cancelled"
+    finally:
+        task.cancel()
+        gone.cancel()
+        await asyncio.wait({task, gone})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _parse(raw: bytes) -> dict[str, Any]:
+    try:
+        # A long prompt takes milliseconds to parse; other streams must not feel them.
+        value = json.loads(raw) if len(raw) < 1 << 20 else await asyncio.to_thread(json.loads, raw)
+    except (ValueError, RecursionError) as e:
+        raise SlipstreamError(Code.INVALID_REQUEST, f"the request body is not JSON: {e}") from e
+    if not isinstance(value, dict):
+        raise SlipstreamError(Code.INVALID_REQUEST, f"expected a JSON object, got {type(value).__name__}")
+    return value
+
+
+def _model_of(request: dict[str, Any]) -> str:
+    model = request.get("model")
+    if not isinstance(model, str) or not model:
+        raise SlipstreamError(Code.INVALID_REQUEST, f"`model` must name a model, got {model!r:.80}")
+    return model
+
+
+def _require_method(scope: Scope, method: str) -> None:
+    if scope["method"] != method:
+        message = f"{scope['path']} takes {method}, got {scope['method']}"
+        raise SlipstreamError(Code.METHOD_NOT_ALLOWED, message)
+
+
+def _model_entry(name: str, model: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "slipstream", "root": model}
+
+
+async def respond_json(send: Send, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
+    """Send a whole JSON response."""
+    content = json.dumps(body).encode()
+    raw_headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+    raw_headers += [(k.encode(), v.encode()) for k, v in (headers or {}).items()]
+    await send({"type": "http.response.start", "status": status, "headers": raw_headers})
+    await send({"type": "http.response.body", "body": content})

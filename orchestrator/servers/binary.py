@@ -1,0 +1,54 @@
+"""The llama-server binary: where it is, what it is called, which flags it has."""
+
+import asyncio
+import os
+from pathlib import Path
+
+from orchestrator.errors import Code, SlipstreamError
+from orchestrator.servers.flags import FlagTable, parse_help
+
+_HELP_TIMEOUT_SECONDS = 30.0
+
+
+def find_binary(configured: Path | None, cache: Path) -> Path:
+    """The configured binary, else the newest that `make server` put into the cache."""
+    if configured is not None:
+        if not os.access(configured, os.X_OK):
+            raise SlipstreamError(Code.MISCONFIGURED, f"SLIPSTREAM_LLAMA_SERVER={configured} is not a program")
+        return configured
+    built = [p for p in cache.glob("llama-server/*/llama-server") if os.access(p, os.X_OK)]
+    if not built:
+        raise SlipstreamError(
+            Code.MISCONFIGURED,
+            f"there is no llama-server under {cache / 'llama-server'}",
+            hint="run `make server`, or set SLIPSTREAM_LLAMA_SERVER",
+        )
+    return max(built, key=lambda p: p.stat().st_mtime)
+
+
+async def read_flags(binary: Path, env: dict[str, str]) -> FlagTable:
+    """Ask the binary itself: `--version` and `--help`."""
+    version = await _output(binary, "--version", env)
+    table = parse_help(await _output(binary, "--help", env), version.strip().splitlines()[0].removeprefix("version: "))
+    if not table.has("model"):
+        raise SlipstreamError(Code.MISCONFIGURED, f"{binary} --help lists no --model: it is not a llama-server")
+    return table
+
+
+async def _output(binary: Path, argument: str, env: dict[str, str]) -> str:
+    process = await asyncio.create_subprocess_exec(
+        binary, argument, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT, env=env,
+    )  # fmt: skip
+    try:
+        out, _ = await asyncio.wait_for(process.communicate(), _HELP_TIMEOUT_SECONDS)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise SlipstreamError(
+            Code.MISCONFIGURED, f"{binary} {argument} did not end within {_HELP_TIMEOUT_SECONDS:.0f} s"
+        ) from None
+    if process.returncode != 0:
+        tail = out.decode(errors="replace").strip()[-300:]
+        raise SlipstreamError(Code.MISCONFIGURED, f"{binary} {argument} ended with {process.returncode}: {tail}")
+    return out.decode(errors="replace")

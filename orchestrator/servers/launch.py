@@ -1,0 +1,88 @@
+"""From a model file to the arguments of a llama-server: pure, checked before anything is touched."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.errors import Code, SlipstreamError
+from orchestrator.schemas import FlagValue, ModelSpec, Speculation
+from orchestrator.servers.flags import FlagTable
+
+_SPECULATION_FLAGS = {
+    "n_max": "spec-draft-n-max",
+    "n_min": "spec-draft-n-min",
+    "p_min": "spec-draft-p-min",
+    "relaxed_top_n": "spec-draft-relaxed-top-n",
+    "relaxed_min_ratio": "spec-draft-relaxed-min-ratio",
+}
+_NEEDS_DRAFTER = frozenset({"draft-simple", "draft-eagle3", "draft-dflash", "draft-dspark"})
+# An n-gram drafter may find nothing to draft in a short warm-up; a model drafter always drafts.
+MODEL_DRAFTING_PREFIX = "draft-"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything that decides how a server runs. Two equal launches need no restart."""
+
+    model: str
+    spec: ModelSpec
+    target: Path
+    drafter: Path | None
+    argv: tuple[str, ...]
+
+    @property
+    def spec_type(self) -> str:
+        """llama-server's --spec-type."""
+        return self.spec.speculation.type
+
+    @property
+    def must_draft(self) -> bool:
+        """Whether every warm-up has to produce drafts."""
+        return any(t.startswith(MODEL_DRAFTING_PREFIX) for t in self.spec_type.split(","))
+
+    @property
+    def shown_argv(self) -> tuple[str, ...]:
+        """`argv` without folders: fit for clients."""
+        hidden = {str(p): p.name for p in (self.target, self.drafter) if p is not None}
+        return tuple(hidden.get(a, a) for a in self.argv)
+
+
+def plan_launch(
+    spec: ModelSpec, overrides: dict[str, FlagValue], table: FlagTable, target: Path, drafter: Path | None
+) -> Launch:
+    """Arguments for `spec` with flags of the operator on top; SlipstreamError invalid_flag names what is wrong."""
+    set_flags = table.check(spec.server) | table.check(overrides)
+    speculation = _speculation_flags(spec.speculation, table, drafter is not None)
+    # The operator's own flag goes before the model file's `speculation`.
+    flags = {k: v for k, v in speculation.items() if k not in set_flags} | set_flags
+    argv = ["--model", str(target), "--alias", spec.name, "--host", "127.0.0.1", "--port", "0", "--offline"]
+    argv += ["--metrics", "--slots", "--spec-type", spec.speculation.type]
+    if drafter is not None:
+        argv += ["--spec-draft-model", str(drafter)]
+    return Launch(spec.name, spec, target, drafter, (*argv, *table.argv(flags)))
+
+
+def _speculation_flags(speculation: Speculation, table: FlagTable, has_drafter: bool) -> dict[str, FlagValue]:
+    known = table.choices_of("spec-type")
+    for kind in speculation.type.split(","):
+        if kind not in known:
+            raise SlipstreamError(
+                Code.INVALID_FLAG,
+                f"speculation.type {kind!r} is not known to this llama-server; it knows {', '.join(known)}",
+            )
+        if kind in _NEEDS_DRAFTER and not has_drafter:
+            raise SlipstreamError(
+                Code.INVALID_FLAG, f"speculation.type {kind!r} needs a `drafter` in the model file; there is none"
+            )
+    flags: dict[str, FlagValue] = {}
+    for field, flag in _SPECULATION_FLAGS.items():
+        value = getattr(speculation, field)
+        if value is None:
+            continue
+        if not table.has(flag):
+            raise SlipstreamError(
+                Code.INVALID_FLAG,
+                f"speculation.{field} needs --{flag}, which this llama-server ({table.version}) does not have",
+                hint="build the patched server with `make server`",
+            )
+        flags[flag] = value
+    return flags

@@ -1,0 +1,256 @@
+"""The one owner of every server: what is wanted, what runs, and how the one becomes the other."""
+
+import asyncio
+import time
+from functools import partial
+from typing import NamedTuple
+
+from orchestrator.catalog import Catalog, load_catalog
+from orchestrator.errors import Code, SlipstreamError
+from orchestrator.schemas import (
+    Desired,
+    FlagValue,
+    Plan,
+    ServerPut,
+    ServerView,
+    SwapRequest,
+)
+from orchestrator.servers import planning
+from orchestrator.servers.files import ModelFiles
+from orchestrator.servers.flags import FlagTable
+from orchestrator.servers.launch import Launch, plan_launch
+from orchestrator.servers.server import Runtime, Server
+from orchestrator.servers.wanted import Want, Wanted
+
+# A request does not try a failed server again before this; an operator's start does at once.
+_RETRY_SECONDS = 10
+
+
+class _Change(NamedTuple):
+    """A server, what it becomes, what is then wanted of it, and who goes first."""
+
+    server: Server
+    launch: Launch
+    want: Want
+    stop: tuple[Server, ...] = ()
+
+
+class Manager:
+    """Commands over servers. Each sees current files, flags and state, never a copy of earlier ones."""
+
+    def __init__(self, files: ModelFiles, wanted: Wanted, flags: FlagTable, runtime: Runtime) -> None:
+        self.flags = flags
+        self.files = files
+        self.catalog = Catalog(files.models_dir, {}, {}, ())
+        self._wanted = wanted
+        self._runtime = runtime
+        self._servers: dict[str, Server] = {}
+        self._swap = asyncio.Lock()
+        self._closing = False
+
+    async def open(self) -> None:
+        """Read the catalogue and begin to bring up what was asked to run."""
+        await self.refresh()
+        for name in self._wanted.running():
+            if name not in self.catalog.models:
+                continue
+            server = self._server(name)
+            try:
+                change = _Change(server, self._launch(server, self._wanted[name].flags), self._wanted[name])
+            except SlipstreamError as e:
+                server.refuse(e)
+            else:
+                await server.begin(partial(self._apply, change))
+
+    async def close(self) -> None:
+        """End every server; nothing starts after this."""
+        self._closing = True
+        await asyncio.gather(*(s.command(s.take_down) for s in self._servers.values()))
+        for server in self._servers.values():
+            server.log.close()
+
+    async def refresh(self) -> None:
+        """Read the model files again."""
+        self.catalog = await asyncio.to_thread(load_catalog, self.files.models_dir)
+
+    def server(self, name: str) -> Server:
+        """The server of a model or alias; SlipstreamError model_not_found otherwise."""
+        return self._server(self.catalog.get(name).name)
+
+    def servers(self) -> list[Server]:
+        """A server for every model of the catalogue, and those that still run without a model file."""
+        names = set(self.catalog.models) | {n for n, s in self._servers.items() if not s.is_down}
+        return [self._server(n) for n in sorted(names)]
+
+    def view(self, server: Server) -> ServerView:
+        """What clients may see of a server."""
+        want = self._wanted[server.model]
+        running = server.launch if server.child else None
+        return ServerView(
+            model=server.model,
+            state=server.state,
+            desired=want.desired,
+            flags=want.flags,
+            argv=running.shown_argv if running else (),
+            spec_type=running.spec_type if running else "none",
+            pid=server.child.pid if server.child else None,
+            since=server.since,
+            start_seconds=server.start_seconds,
+            restarts=max(0, server.starts - 1),
+            warnings=server.warnings,
+            progress=server.progress,
+            failure=server.failure,
+        )
+
+    async def ensure(self, name: str) -> Server:
+        """The ready server for a request, started if need be. The caller may be cancelled freely."""
+        if name not in self.catalog.names:
+            await self.refresh()
+        server = self.server(name)
+        if not server.is_ready and server.busy:
+            await server.command(server.take_down, join=True)
+        if server.is_ready:
+            return server
+        if server.failure is not None and time.time() - server.since < _RETRY_SECONDS:
+            raise _not_running(server)
+        want = self._wanted[server.model]
+        change = _Change(server, self._launch(server, want.flags), want)
+        await server.command(partial(self._apply, change), join=True)
+        if not server.is_ready:
+            raise _not_running(server)
+        return server
+
+    async def put(self, name: str, body: ServerPut, *, dry_run: bool = False) -> Plan | ServerView:
+        """Set desired state and flags. Everything is checked before the running server is touched."""
+        await self.refresh()
+        server = self.server(name)
+        old = self._wanted[server.model]
+        flags = old.flags if body.flags is None else self.flags.check(body.flags)
+        want = Want(body.state or old.desired, flags)
+        change = _Change(server, self._launch(server, flags), want)
+        stops = body.state is Desired.STOPPED
+        rests = want.desired is Desired.STOPPED and server.is_down
+        if dry_run and stops:
+            return Plan(actions=planning.plan_stop([server], "asked to stop"))
+        if dry_run and rests:
+            return Plan(actions=(planning.keep(server, "not running; flags count from the next start"),))
+        if dry_run:
+            return planning.plan_start(server, change.launch, self.files)
+        if stops or rests:
+            await self._wanted.keep(server.model, want)
+            await self._take_down(server)
+        else:
+            await self._bring(change)
+        return self.view(server)
+
+    async def start(self, name: str) -> ServerView:
+        """Start a server now and keep it wanted."""
+        await self.refresh()
+        server = self.server(name)
+        want = Want(Desired.RUNNING, self._wanted[server.model].flags)
+        launch = self._launch(server, want.flags)
+        await self._wanted.keep(server.model, want)
+        await self._bring(_Change(server, launch, want))
+        return self.view(server)
+
+    async def stop(self, name: str) -> ServerView:
+        """End a server now. A later request brings it back."""
+        server = self.server(name)
+        await self._wanted.keep(server.model, Want(Desired.STOPPED, self._wanted[server.model].flags))
+        await self._take_down(server)
+        return self.view(server)
+
+    async def restart(self, name: str) -> ServerView:
+        """End the process, if any, and start a new one."""
+        await self.refresh()
+        server = self.server(name)
+        want = self._wanted[server.model]
+        change = _Change(server, self._launch(server, want.flags), want)
+        await server.command(partial(self._apply, change))
+        return self.view(server)
+
+    async def swap(self, body: SwapRequest, *, dry_run: bool = False) -> Plan | ServerView:
+        """Stop others, start one; if it does not start, what ran before runs again."""
+        await self.refresh()
+        server = self.server(body.start)
+        flags = self._wanted[server.model].flags if body.flags is None else self.flags.check(body.flags)
+        stop = self._swapped_out(body, server)
+        change = _Change(server, self._launch(server, flags), Want(Desired.RUNNING, flags), stop)
+        if dry_run:
+            return planning.plan_start(server, change.launch, self.files, stop)
+        if self._swap.locked():
+            raise SlipstreamError(Code.CONFLICT, "another swap is under way", retry_after_seconds=_RETRY_SECONDS)
+        async with self._swap:
+            await server.command(partial(self._apply, change))
+        return self.view(server)
+
+    def _server(self, model: str) -> Server:
+        if model not in self._servers:
+            self._servers[model] = Server(model, self._runtime)
+        return self._servers[model]
+
+    def _launch(self, server: Server, flags: dict[str, FlagValue]) -> Launch:
+        if self._closing:
+            raise SlipstreamError(Code.SHUTTING_DOWN, "the orchestrator is shutting down")
+        spec = self.catalog.get(server.model)
+        return plan_launch(spec, flags, self.flags, self.files.target(spec), self.files.drafter(spec))
+
+    async def _bring(self, change: _Change) -> None:
+        if planning.is_same(change.server, change.launch):
+            await self._wanted.keep(change.server.model, change.want)
+            if change.server.busy:
+                await change.server.command(change.server.take_down, join=True)
+        else:
+            await change.server.command(partial(self._apply, change))
+
+    async def _take_down(self, server: Server) -> None:
+        await server.command(server.take_down)
+
+    async def _apply(self, change: _Change) -> None:
+        """The one transition: stop who goes, start who comes, or put back what ran. Then the want is kept."""
+        server, stop = change.server, change.stop
+        before = [(s, s.launch) for s in (server, *stop) if s.is_ready and s.launch]
+        await asyncio.gather(*(self._take_down(s) for s in stop), server.take_down())
+        try:
+            await server.bring_up(change.launch, self.files.fetch(change.launch.spec))
+        except SlipstreamError as e:
+            raise await self._rolled_back(server, before, e) if before else e from None
+        for other in stop:
+            await self._wanted.keep(other.model, Want(Desired.STOPPED, self._wanted[other.model].flags))
+        await self._wanted.keep(server.model, change.want)
+
+    async def _rolled_back(
+        self, server: Server, before: list[tuple[Server, Launch]], error: SlipstreamError
+    ) -> SlipstreamError:
+        """Start again what ran; the error that then tells the client about both."""
+        told = []
+        for other, launch in before:
+            work = partial(other.bring_up, launch, self.files.fetch(launch.spec))
+            try:
+                # This runs inside `server`'s own transition; the others get one of their own.
+                await (work() if other is server else other.command(work))
+                told.append(f"{other.model!r} runs again as before")
+            except SlipstreamError as e:
+                told.append(f"{other.model!r} did not come back: {e.message}")
+        message = f"{error.message}; {'; '.join(told)}"
+        return SlipstreamError(error.code, message, details=error.details | {"rolled_back": True})
+
+    def _swapped_out(self, body: SwapRequest, server: Server) -> tuple[Server, ...]:
+        if body.stop is None:
+            return tuple(s for s in self._servers.values() if s is not server and not s.is_down)
+        out = tuple(self.server(n) for n in body.stop)
+        if server in out:
+            raise SlipstreamError(Code.CONFLICT, f"{server.model!r} cannot be started and stopped in one swap")
+        return out
+
+
+def _not_running(server: Server) -> SlipstreamError:
+    if server.failure is None:
+        return SlipstreamError(
+            Code.SERVER_STOPPED, f"the server of {server.model!r} was stopped", retry_after_seconds=1
+        )
+    return SlipstreamError(
+        Code.SERVER_START_FAILED,
+        f"the server of {server.model!r} is not running: {server.failure.message}",
+        retry_after_seconds=_RETRY_SECONDS,
+    )

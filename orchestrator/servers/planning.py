@@ -1,0 +1,38 @@
+"""What a change would do, told from state alone: the answers of `?dry_run=true`."""
+
+from collections.abc import Iterable
+
+from orchestrator.schemas import Action, Plan, ServerState
+from orchestrator.servers.files import ModelFiles
+from orchestrator.servers.launch import Launch
+from orchestrator.servers.server import Server
+
+
+def plan_stop(servers: Iterable[Server], why: str) -> tuple[Action, ...]:
+    """Stop those that run."""
+    return tuple(Action(do="stop", model=s.model, why=why) for s in servers if not s.is_down)
+
+
+def plan_start(server: Server, launch: Launch, files: ModelFiles, stop: Iterable[Server] = ()) -> Plan:
+    """Stop others, then bring `server` to `launch`; a server that runs so already is kept."""
+    others = plan_stop(stop, f"makes room for {server.model}")
+    if is_same(server, launch):
+        return Plan(actions=(*others, keep(server, "runs with exactly these flags already")))
+    actions = [*others, *plan_stop([server], "its flags change")]
+    why = "not running" if server.is_down else "its flags change"
+    if missing := files.missing(launch.spec):
+        names = ", ".join(path.name for _, path in missing)
+        actions.append(Action(do="fetch", model=server.model, why=f"not on disk: {names}"))
+    actions.append(Action(do="start", model=server.model, why=why, argv=launch.shown_argv))
+    return Plan(actions=tuple(actions))
+
+
+def keep(server: Server, why: str) -> Action:
+    """Leave a server as it is."""
+    return Action(do="keep", model=server.model, why=why)
+
+
+def is_same(server: Server, launch: Launch) -> bool:
+    """Whether the server already is, or is becoming, what is asked for."""
+    coming = server.busy and server.state in (ServerState.FETCHING, ServerState.LOADING, ServerState.WARMING)
+    return server.launch == launch and (server.is_ready or coming)

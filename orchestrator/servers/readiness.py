@@ -1,0 +1,73 @@
+"""When a server is ready: it has loaded, and one drafted generation has worked on every slot.
+
+`/health` alone says less than users need: MTP servers have answered it and then drafted nothing on slots above 0
+(buun-llama-cpp#110), or died in their first generation.
+"""
+
+import asyncio
+from typing import Any
+
+import httpx
+
+from orchestrator.servers.launch import Launch
+from orchestrator.servers.process import Child
+
+# Repetitive, so that n-gram drafters find something too. More than one token is generated: with a single one no
+# draft round runs, and some GPUs fault in the round that comes after (Ornith README).
+_PROMPT = "1 2 3 4 5 6 7 8 1 2 3 4 5 6 7 8 1 2 3 4 5 6 7 8 1 2 3 4"
+_TOKENS = 16
+_NO_GENERATION = frozenset({"--embedding", "--rerank"})
+
+
+class NotReady(Exception):
+    """The server runs but does not do its work; `reason` is a stable word of `Failure`."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+async def warm_up(client: httpx.AsyncClient, child: Child, launch: Launch, timeout_seconds: float) -> list[str]:
+    """One generation on each slot at once. Returns warnings; raises NotReady."""
+    if _NO_GENERATION & set(launch.argv):
+        return []
+    headers = {"authorization": child.authorization}
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            props = (await client.get(f"{child.url}/props", headers=headers)).raise_for_status().json()
+            slots = range(int(props["total_slots"]))
+            drafted = await asyncio.gather(*(_generate(client, child, headers, i, timeout_seconds) for i in slots))
+    except TimeoutError:
+        raise NotReady("not_ready", f"the first generation did not end within {timeout_seconds:.0f} s") from None
+    except (httpx.HTTPError, KeyError, ValueError) as e:
+        raise NotReady("not_ready", f"the first generation failed: {e!r}") from e
+    silent = [i for i, n in zip(slots, drafted, strict=True) if n == 0]
+    if not silent or launch.spec_type == "none":
+        return []
+    which = f"slot {silent[0]}" if len(silent) == 1 else f"slots {', '.join(map(str, silent))}"
+    if launch.must_draft:
+        raise NotReady("no_draft", f"--spec-type {launch.spec_type} drafted nothing on {which} in {_TOKENS} tokens")
+    return []
+
+
+async def _generate(
+    client: httpx.AsyncClient, child: Child, headers: dict[str, str], slot: int, timeout_seconds: float
+) -> int:
+    """Tokens drafted while one slot generates."""
+    body: dict[str, Any] = {
+        "prompt": _PROMPT,
+        "id_slot": slot,
+        "n_predict": _TOKENS,
+        "temperature": 0,
+        "ignore_eos": True,
+        "cache_prompt": False,
+    }
+    response = await client.post(f"{child.url}/completion", json=body, headers=headers, timeout=timeout_seconds)
+    if response.status_code != 200:
+        raise NotReady(
+            "not_ready", f"the first generation on slot {slot} got {response.status_code}: {response.text[:300]}"
+        )
+    timings = response.json()["timings"]
+    if timings["predicted_n"] < 2:
+        raise NotReady("not_ready", f"the first generation on slot {slot} made {timings['predicted_n']} tokens")
+    return int(timings.get("draft_n", 0))

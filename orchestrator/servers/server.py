@@ -1,0 +1,230 @@
+"""One server: its state, its process, and the way from one to the next.
+
+A server has at most one transition at a time, a task of its own that no client's disconnect ends. Starting a new
+transition first cancels the old one and waits until it has cleaned up; so state is only ever written by one task.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+
+from orchestrator.errors import Code, SlipstreamError
+from orchestrator.schemas import Failure, Progress, ServerState
+from orchestrator.servers.files import Fetch
+from orchestrator.servers.launch import Launch
+from orchestrator.servers.logs import LogBuffer
+from orchestrator.servers.process import Child, spawn
+from orchestrator.servers.readiness import NotReady, warm_up
+
+_DOWN = frozenset({ServerState.STOPPED, ServerState.FAILED})
+_TAIL_LINES = 20
+_EXIT_TIMEOUT_SECONDS = 1.0
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What every server shares."""
+
+    binary: Path
+    empty_folder: Path
+    client: httpx.AsyncClient
+    start_timeout_seconds: float
+    stop_timeout_seconds: float
+    log_lines: int
+
+
+@dataclass
+class Server:
+    """State and process of one model's server."""
+
+    model: str
+    runtime: Runtime
+    state: ServerState = ServerState.STOPPED
+    since: float = field(default_factory=time.time)
+    launch: Launch | None = None
+    child: Child | None = None
+    failure: Failure | None = None
+    progress: Progress | None = None
+    warnings: tuple[str, ...] = ()
+    start_seconds: float | None = None
+    starts: int = 0
+    _transition: asyncio.Task[None] | None = None
+    _watcher: asyncio.Task[None] | None = None
+
+    def __post_init__(self) -> None:
+        self.log = LogBuffer(self.runtime.log_lines)
+        self._turn = asyncio.Lock()
+        self._last_sign = 0.0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a transition is under way."""
+        return self._transition is not None and not self._transition.done()
+
+    async def begin(self, work: Callable[[], Coroutine[Any, Any, None]], *, join: bool = False) -> "asyncio.Task[None]":
+        """Make `work` the transition. A running one is joined if `join`, else cancelled and waited for."""
+        async with self._turn:
+            if self._transition is not None and self.busy:
+                if join:
+                    return self._transition
+                self._transition.cancel()
+                await asyncio.wait({self._transition})
+            self._transition = asyncio.create_task(work(), name=f"transition of {self.model}")
+            # Whoever waits sees the error; without this, one that nobody awaits would be reported as lost.
+            self._transition.add_done_callback(lambda t: t.cancelled() or t.exception())
+            return self._transition
+
+    async def command(self, work: Callable[[], Coroutine[Any, Any, None]], *, join: bool = False) -> None:
+        """`begin`, then wait for the end. The caller may be cancelled; the transition goes on."""
+        task = await self.begin(work, join=join)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.cancelled():
+                raise
+            raise SlipstreamError(
+                Code.CONFLICT, f"a newer request for {self.model!r} took the place of this one"
+            ) from None
+
+    async def bring_up(self, launch: Launch, fetch: Fetch | None) -> None:
+        """From no process to ready. On any error or cancellation no process is left."""
+        began = time.monotonic()
+        self.launch, self.failure, self.warnings, self.start_seconds = launch, None, (), None
+        try:
+            if fetch is not None:
+                self._enter(ServerState.FETCHING)
+                await fetch(self._progress)
+                self.progress = None
+            await self._load(launch)
+        except asyncio.CancelledError:
+            await self._end(ServerState.STOPPED)
+            raise
+        except SlipstreamError as e:
+            self.failure = self.failure or Failure(reason="source", message=e.message)
+            await self._end(ServerState.FAILED)
+            raise
+        except BaseException as e:
+            self.failure = Failure(reason="internal", message=repr(e))
+            await self._end(ServerState.FAILED)
+            raise
+        self.start_seconds = time.monotonic() - began
+        self._enter(ServerState.READY)
+        assert self.child is not None
+        self._watcher = asyncio.create_task(self._watch(self.child), name=f"watch of {self.model}")
+
+    async def take_down(self) -> None:
+        """End the process, if there is one. When it returns nothing of it is left."""
+        if self.child is not None:
+            self._enter(ServerState.STOPPING)
+        await self._end(ServerState.STOPPED)
+
+    async def _load(self, launch: Launch) -> None:
+        self._enter(ServerState.LOADING)
+        self._sign()
+        self.starts += 1
+        runtime = self.runtime
+        child = await spawn(runtime.binary, launch.argv, runtime.empty_folder, self.log, self._sign)
+        self.child = child
+        await self._while_alive(child, self._listens(child))
+        self._enter(ServerState.WARMING)
+        warm = warm_up(runtime.client, child, launch, runtime.start_timeout_seconds)
+        self.warnings = tuple(await self._while_alive(child, warm))
+
+    async def _listens(self, child: Child) -> None:
+        """Until the process listens. Every log line is a sign of progress and moves the deadline."""
+        loop, limit = asyncio.get_running_loop(), self.runtime.start_timeout_seconds
+        while not child.listening.is_set():
+            left = self._last_sign + limit - loop.time()
+            if left <= 0:
+                raise NotReady("start_timeout", f"llama-server showed no progress for {limit:.0f} s while loading")
+            with suppress(TimeoutError):
+                await asyncio.wait_for(child.listening.wait(), left)
+
+    async def _while_alive(self, child: Child, work: Coroutine[Any, Any, T]) -> T:
+        """`work`, unless the process ends first."""
+        task = asyncio.ensure_future(work)
+        gone = asyncio.ensure_future(child.exited.wait())
+        try:
+            await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if child.exited.is_set():
+                self.failure = child.failure()
+                raise self._start_failed()
+            return task.result()
+        except NotReady as e:
+            # A process that dies in its first generation breaks the connection before its end is known.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(child.exited.wait(), _EXIT_TIMEOUT_SECONDS)
+            tail = child.log.tail(_TAIL_LINES)
+            said = Failure(reason=e.reason, message=str(e), log_tail=tail)
+            self.failure = child.failure() if child.exited.is_set() else said
+            raise self._start_failed() from e
+        finally:
+            for pending in (task, gone):
+                pending.cancel()
+            await asyncio.wait({task, gone})
+
+    def _start_failed(self) -> SlipstreamError:
+        assert self.failure is not None
+        return SlipstreamError(
+            Code.SERVER_START_FAILED,
+            f"the server of {self.model!r} did not start: {self.failure.message}",
+            details={"reason": self.failure.reason, "log_tail": list(self.failure.log_tail)},
+        )
+
+    async def _watch(self, child: Child) -> None:
+        await child.exited.wait()
+        if self.child is child and self.state is ServerState.READY:
+            self.failure = child.failure()
+            self.child = None
+            self._enter(ServerState.FAILED)
+
+    async def _end(self, state: ServerState) -> None:
+        if self._watcher is not None:
+            self._watcher.cancel()
+            self._watcher = None
+        if self.child is not None:
+            await _to_the_end(self.child.stop(self.runtime.stop_timeout_seconds))
+            self.child = None
+        self.progress = None
+        self._enter(state)
+
+    def _enter(self, state: ServerState) -> None:
+        if state is not self.state:
+            self.state, self.since = state, time.time()
+
+    def _progress(self, done_bytes: int, total_bytes: int | None) -> None:
+        self.progress = Progress(done_bytes=done_bytes, total_bytes=total_bytes)
+
+    def _sign(self) -> None:
+        self._last_sign = asyncio.get_running_loop().time()
+
+    def refuse(self, error: SlipstreamError) -> None:
+        """Note that this server could not even be planned."""
+        self.failure = Failure(reason="plan", message=error.message)
+        self._enter(ServerState.FAILED)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests can go to it."""
+        return self.state is ServerState.READY
+
+    @property
+    def is_down(self) -> bool:
+        """Whether there is no process and none is on its way."""
+        return not self.busy and self.state in _DOWN
+
+
+async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """`work`, whole even when the caller is cancelled meanwhile: a half-stopped process must not be forgotten."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task

@@ -1,0 +1,70 @@
+"""Speculation per slot, from the per-slot series of the patched server (patches 0002 and 0004)."""
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from orchestrator.telemetry.snapshot import ServerSnapshot, samples
+
+_LABELS = ("model", "slot", "spec_type")
+# Own name, name at the server, help. vLLM's schema, with the slot as one more label.
+_COUNTERS = (
+    ("slipstream_slot_predicted_tokens", "llamacpp:slot_predicted_tokens_total", "Tokens generated."),
+    ("slipstream_slot_predicted_seconds", "llamacpp:slot_predicted_seconds_total", "Time spent generating, seconds."),
+    ("slipstream_slot_draft_tokens", "llamacpp:slot_draft_tokens_total", "Tokens drafted."),
+    ("slipstream_slot_accepted_tokens", "llamacpp:slot_accepted_tokens_total", "Drafted tokens that were accepted."),
+    (
+        "slipstream_slot_relaxed_tokens",
+        "llamacpp:slot_relaxed_tokens_total",
+        "Accepted tokens that were not the target's own choice.",
+    ),
+    (
+        "slipstream_slot_verification_steps",
+        "llamacpp:slot_verification_steps_total",
+        "Steps in which the target verified a draft.",
+    ),
+)
+
+
+class SlotCollector(Collector):
+    """Counters per slot; a server without drafts has no acceptance, a server that is down has no series.
+
+    ```
+    slipstream_slot_draft_tokens_total{model="smollm2-135m",slot="0",spec_type="ngram-map-k"} 412.0
+    slipstream_slot_accepted_tokens_total{model="smollm2-135m",slot="0",spec_type="ngram-map-k"} 398.0
+    slipstream_slot_accepted_tokens_per_position_total{model="…",position="0",slot="0",spec_type="…"} 61.0
+    slipstream_slot_busy{model="smollm2-135m",slot="0",spec_type="ngram-map-k"} 1.0
+    ```
+    """
+
+    def __init__(self, servers: Sequence[ServerSnapshot]) -> None:
+        self._servers = servers
+
+    def collect(self) -> Iterator[Metric]:
+        """One family a counter, over all servers."""
+        for name, upstream, text in _COUNTERS:
+            family = CounterMetricFamily(name, text, labels=_LABELS)
+            for server in self._servers:
+                for labels, value in samples(server, upstream):
+                    family.add_metric([server.model, labels.get("slot", ""), server.spec_type], value)
+            yield family
+        yield self._positions()
+        busy = GaugeMetricFamily("slipstream_slot_busy", "Whether the slot is at work.", labels=_LABELS)
+        for server in self._servers:
+            for labels, value in samples(server, "llamacpp:slot_busy"):
+                busy.add_metric([server.model, labels.get("slot", ""), server.spec_type], value)
+        yield busy
+
+    def _positions(self) -> Metric:
+        family = CounterMetricFamily(
+            "slipstream_slot_accepted_tokens_per_position",
+            "Accepted tokens by position in the draft, from 0.",
+            labels=("model", "slot", "spec_type", "position"),
+        )
+        for server in self._servers:
+            for labels, value in samples(server, "llamacpp:slot_accepted_tokens_per_position_total"):
+                slot, position = labels.get("slot", ""), labels.get("position", "")
+                family.add_metric([server.model, slot, server.spec_type, position], value)
+        return family
