@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import httpx
@@ -49,7 +50,8 @@ def build_app(context: Context) -> ASGIApp:
 async def running(settings: Settings) -> AsyncIterator[Context]:
     """Everything an orchestrator owns. On leaving, no server is left."""
     binary = find_binary(settings.llama_server, settings.cache)
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+    # Shorter than llama-server's own 5 s: it must never close a connection that we are about to use.
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=2.0)
     with (
         Database(settings.state_dir) as database,
         tempfile.TemporaryDirectory(prefix="slipstream-empty-") as empty,
@@ -94,7 +96,28 @@ async def serve(settings: Settings) -> None:
             server_header=False,
             timeout_graceful_shutdown=_GRACE_SECONDS,
         )
-        await uvicorn.Server(config).serve()
+        server = _Server(config)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, _on_signal, server, context.manager)
+        await server.serve()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handling, which ends the process before our servers are down."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are ours."""
+        yield
+
+
+def _on_signal(server: uvicorn.Server, manager: Manager) -> None:
+    """The first one stops accepting and lets streams end; a second one ends everything at once."""
+    if server.should_exit:
+        server.force_exit = True
+        manager.kill()
+    server.should_exit = True
 
 
 def main() -> None:
@@ -109,7 +132,7 @@ def main() -> None:
     except (OSError, ValueError) as e:
         sys.exit(f"slipstream: {e}")
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, suppress(KeyboardInterrupt):
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(settings))
     except SlipstreamError as e:
         sys.exit(f"slipstream: {e.message}" + (f"\n  {e.hint}" if e.hint else ""))

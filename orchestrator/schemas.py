@@ -31,7 +31,6 @@ class HfSource(Strict):
     hf: str = Field(pattern=r"^[\w.-]+/[\w.-]+$", description="Repository, `owner/name`.")
     file: RelativeFile = Field(description="Path of the file inside the repository.")
     revision: str | None = Field(None, description="Commit, tag or branch.")
-    sha256: Sha256 | None = Field(None, description="Expected digest of the file.")
 
 
 class PypiSource(Strict):
@@ -46,7 +45,6 @@ class PathSource(Strict):
     """A file on this machine; a relative path starts at the model file's folder."""
 
     path: str = Field(min_length=1, description="Path of the file.")
-    sha256: Sha256 | None = Field(None, description="Expected digest of the file.")
 
 
 Source = HfSource | PypiSource | PathSource

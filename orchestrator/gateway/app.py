@@ -6,6 +6,8 @@ llama-server has others that show prompts or change its settings.
 
 import asyncio
 import json
+import logging
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -13,12 +15,14 @@ from starlette.types import Message, Receive, Scope, Send
 
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.gateway.body import read_body, with_defaults
-from orchestrator.gateway.upstream import Upstream
+from orchestrator.gateway.upstream import NotReached, Upstream
 from orchestrator.servers import Manager
 from orchestrator.telemetry import Requests
 
 _ROUTES = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings"})
 _MODELS = "/v1/models"
+_END_NOTICED_SECONDS = 2.0
+_log = logging.getLogger(__name__)
 
 
 class Gateway:
@@ -53,6 +57,12 @@ class Gateway:
             if begun.started:
                 raise
             await respond_json(send, e.status, e.openai(), e.headers)
+        except Exception:
+            _log.exception("%s %s failed", scope["method"], scope["path"])
+            if begun.started:
+                raise
+            bug = SlipstreamError(Code.INTERNAL, "an error in Slipstream itself; its log has the details")
+            await respond_json(send, bug.status, bug.openai())
 
     async def _models(self, scope: Scope, send: Send) -> None:
         _require_method(scope, "GET")
@@ -79,13 +89,10 @@ class Gateway:
             await self._manager.refresh()
         spec = self._manager.catalog.get(model)
 
-        async def work() -> str:
-            server = await self._manager.ensure(model)
-            return await self._upstream.forward(scope, server, with_defaults(raw, request, spec.defaults), send)
-
+        body = with_defaults(raw, request, spec.defaults)
         outcome = "server_error"
         try:
-            outcome = await _unless_gone(work(), receive)
+            outcome = await _unless_gone(self._answer(scope, model, body, send), receive)
         except SlipstreamError as e:
             outcome = "client_error" if e.status < 500 else "server_error"
             raise
@@ -94,6 +101,21 @@ class Gateway:
             raise
         finally:
             self._requests.count(spec.name, outcome)
+
+    async def _answer(self, scope: Scope, model: str, body: bytes, send: "_Begun") -> str:
+        server = await self._manager.ensure(model)
+        try:
+            return await self._upstream.forward(scope, server, body, send)
+        except NotReached:
+            # It died, and its end is noticed within this time; then the next one is started.
+            if server.child is not None:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(server.child.exited.wait(), _END_NOTICED_SECONDS)
+        try:
+            return await self._upstream.forward(scope, await self._manager.ensure(model), body, send)
+        except NotReached as e:
+            message = f"the server of {server.model!r} takes no connection"
+            raise SlipstreamError(Code.UPSTREAM_FAILED, message, retry_after_seconds=1) from e
 
 
 class _Begun:

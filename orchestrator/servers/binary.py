@@ -1,6 +1,7 @@
 """The llama-server binary: where it is, what it is called, which flags it has."""
 
 import asyncio
+import json
 import os
 from pathlib import Path
 
@@ -11,19 +12,27 @@ _HELP_TIMEOUT_SECONDS = 30.0
 
 
 def find_binary(configured: Path | None, cache: Path) -> Path:
-    """The configured binary, else the newest that `make server` put into the cache."""
+    """The configured binary, else the patched one that `make server` built or asked for last."""
     if configured is not None:
         if not os.access(configured, os.X_OK):
             raise SlipstreamError(Code.MISCONFIGURED, f"SLIPSTREAM_LLAMA_SERVER={configured} is not a program")
         return configured
-    built = [p for p in cache.glob("llama-server/*/llama-server") if os.access(p, os.X_OK)]
+    built = [p for p in cache.glob("llama-server/*/llama-server") if os.access(p, os.X_OK) and _is_patched(p)]
     if not built:
         raise SlipstreamError(
             Code.MISCONFIGURED,
-            f"there is no llama-server under {cache / 'llama-server'}",
+            f"there is no patched llama-server under {cache / 'llama-server'}",
             hint="run `make server`, or set SLIPSTREAM_LLAMA_SERVER",
         )
-    return max(built, key=lambda p: p.stat().st_mtime)
+    return max(built, key=lambda p: p.with_name("build.json").stat().st_mtime)
+
+
+def _is_patched(server: Path) -> bool:
+    """Whether docker/build-llama-server says so; a server of unknown making is not taken unasked."""
+    try:
+        return bool(json.loads(server.with_name("build.json").read_text())["patches"])
+    except (OSError, ValueError, KeyError):
+        return False
 
 
 async def read_flags(binary: Path, env: dict[str, str]) -> FlagTable:

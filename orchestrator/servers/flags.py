@@ -121,7 +121,7 @@ class FlagTable:
         return argv
 
     def _problem(self, name: str, flag: FlagInfo | None, value: FlagValue) -> str | None:
-        shown = f"--{normal(name)}"
+        shown = name if name.startswith("-") else f"--{normal(name)}"
         if flag is None:
             near = self.nearest(name)
             return f"{shown} is not a flag of this llama-server" + (f"; the nearest is --{near}" if near else "")

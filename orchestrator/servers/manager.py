@@ -1,7 +1,6 @@
 """The one owner of every server: what is wanted, what runs, and how the one becomes the other."""
 
 import asyncio
-import time
 from functools import partial
 from typing import NamedTuple
 
@@ -19,11 +18,10 @@ from orchestrator.servers import planning
 from orchestrator.servers.files import ModelFiles
 from orchestrator.servers.flags import FlagTable
 from orchestrator.servers.launch import Launch, plan_launch
-from orchestrator.servers.server import Runtime, Server
+from orchestrator.servers.server import REST_SECONDS, Runtime, Server
 from orchestrator.servers.wanted import Want, Wanted
 
-# A request does not try a failed server again before this; an operator's start does at once.
-_RETRY_SECONDS = 10
+_RETRY_SECONDS = int(REST_SECONDS)
 
 
 class _Change(NamedTuple):
@@ -60,21 +58,32 @@ class Manager:
             except SlipstreamError as e:
                 server.refuse(e)
             else:
-                await server.begin(partial(self._apply, change))
+                await server.begin(partial(self._apply, change), change.launch)
 
     async def close(self) -> None:
         """End every server; nothing starts after this."""
         self._closing = True
-        await asyncio.gather(*(s.command(s.take_down) for s in self._servers.values()))
+        await asyncio.gather(*(self._take_down(s) for s in self._servers.values()))
         for server in self._servers.values():
             server.log.close()
+
+    def kill(self) -> None:
+        """End every process at once; `close` then has nothing to wait for."""
+        for server in self._servers.values():
+            if server.child is not None:
+                server.child.kill()
 
     async def refresh(self) -> None:
         """Read the model files again."""
         self.catalog = await asyncio.to_thread(load_catalog, self.files.models_dir)
 
     def server(self, name: str) -> Server:
-        """The server of a model or alias; SlipstreamError model_not_found otherwise."""
+        """The server of a model or alias; SlipstreamError model_not_found otherwise.
+
+        A server whose model file is gone is found as long as it runs: it must still be stoppable.
+        """
+        if name not in self.catalog.names and name in self._servers and not self._servers[name].is_down:
+            return self._servers[name]
         return self._server(self.catalog.get(name).name)
 
     def servers(self) -> list[Server]:
@@ -107,17 +116,18 @@ class Manager:
         if name not in self.catalog.names:
             await self.refresh()
         server = self.server(name)
-        if not server.is_ready and server.busy:
-            await server.command(server.take_down, join=True)
-        if server.is_ready:
-            return server
-        if server.failure is not None and time.time() - server.since < _RETRY_SECONDS:
-            raise _not_running(server)
-        want = self._wanted[server.model]
-        change = _Change(server, self._launch(server, want.flags), want)
-        await server.command(partial(self._apply, change), join=True)
-        if not server.is_ready:
-            raise _not_running(server)
+        loaded = False
+        while not server.is_ready:
+            if server.busy:
+                # A load that somebody ends while we wait is not begun anew by us.
+                loaded = loaded or server.goal is not None
+                await server.settled()
+            elif loaded or server.is_resting:
+                raise _not_running(server)
+            else:
+                want = self._wanted[server.model]
+                change = _Change(server, self._launch(server, want.flags), want)
+                await server.begin(partial(self._apply, change), change.launch, join=True)
         return server
 
     async def put(self, name: str, body: ServerPut, *, dry_run: bool = False) -> Plan | ServerView:
@@ -166,7 +176,7 @@ class Manager:
         server = self.server(name)
         want = self._wanted[server.model]
         change = _Change(server, self._launch(server, want.flags), want)
-        await server.command(partial(self._apply, change))
+        await server.command(partial(self._apply, change), change.launch)
         return self.view(server)
 
     async def swap(self, body: SwapRequest, *, dry_run: bool = False) -> Plan | ServerView:
@@ -181,7 +191,7 @@ class Manager:
         if self._swap.locked():
             raise SlipstreamError(Code.CONFLICT, "another swap is under way", retry_after_seconds=_RETRY_SECONDS)
         async with self._swap:
-            await server.command(partial(self._apply, change))
+            await server.command(partial(self._apply, change), change.launch)
         return self.view(server)
 
     def _server(self, model: str) -> Server:
@@ -196,25 +206,31 @@ class Manager:
         return plan_launch(spec, flags, self.flags, self.files.target(spec), self.files.drafter(spec))
 
     async def _bring(self, change: _Change) -> None:
-        if planning.is_same(change.server, change.launch):
+        same = planning.is_same(change.server, change.launch)
+        if same and not change.server.busy:
             await self._wanted.keep(change.server.model, change.want)
-            if change.server.busy:
-                await change.server.command(change.server.take_down, join=True)
-        else:
-            await change.server.command(partial(self._apply, change))
+            return
+        await change.server.command(partial(self._apply, change), change.launch, join=same)
+        await self._wanted.keep(change.server.model, change.want)
 
     async def _take_down(self, server: Server) -> None:
-        await server.command(server.take_down)
+        await server.command(server.take_down, None)
 
     async def _apply(self, change: _Change) -> None:
-        """The one transition: stop who goes, start who comes, or put back what ran. Then the want is kept."""
+        """The one transition: files first, then stop who goes, start who comes, or put back what ran.
+
+        What is wanted is written last: a change that was not acknowledged is as if it had not been asked for.
+        """
         server, stop = change.server, change.stop
+        await server.bring_files(self.files.fetch(change.launch.spec))
         before = [(s, s.launch) for s in (server, *stop) if s.is_ready and s.launch]
         await asyncio.gather(*(self._take_down(s) for s in stop), server.take_down())
         try:
-            await server.bring_up(change.launch, self.files.fetch(change.launch.spec))
+            await server.bring_up(change.launch)
         except SlipstreamError as e:
-            raise await self._rolled_back(server, before, e) if before else e from None
+            if not before:
+                raise
+            raise await self._rolled_back(server, before, e) from e
         for other in stop:
             await self._wanted.keep(other.model, Want(Desired.STOPPED, self._wanted[other.model].flags))
         await self._wanted.keep(server.model, change.want)
@@ -225,10 +241,10 @@ class Manager:
         """Start again what ran; the error that then tells the client about both."""
         told = []
         for other, launch in before:
-            work = partial(other.bring_up, launch, self.files.fetch(launch.spec))
+            work = partial(other.bring_up, launch)
             try:
                 # This runs inside `server`'s own transition; the others get one of their own.
-                await (work() if other is server else other.command(work))
+                await (work() if other is server else other.command(work, launch))
                 told.append(f"{other.model!r} runs again as before")
             except SlipstreamError as e:
                 told.append(f"{other.model!r} did not come back: {e.message}")

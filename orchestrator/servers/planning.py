@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from orchestrator.schemas import Action, Plan, ServerState
+from orchestrator.schemas import Action, Plan
 from orchestrator.servers.files import ModelFiles
 from orchestrator.servers.launch import Launch
 from orchestrator.servers.server import Server
@@ -18,11 +18,12 @@ def plan_start(server: Server, launch: Launch, files: ModelFiles, stop: Iterable
     others = plan_stop(stop, f"makes room for {server.model}")
     if is_same(server, launch):
         return Plan(actions=(*others, keep(server, "runs with exactly these flags already")))
-    actions = [*others, *plan_stop([server], "its flags change")]
-    why = "not running" if server.is_down else "its flags change"
+    actions: list[Action] = []
     if missing := files.missing(launch.spec):
         names = ", ".join(path.name for _, path in missing)
         actions.append(Action(do="fetch", model=server.model, why=f"not on disk: {names}"))
+    actions += [*others, *plan_stop([server], "its flags change")]
+    why = "not running" if server.is_down else "its flags change"
     actions.append(Action(do="start", model=server.model, why=why, argv=launch.shown_argv))
     return Plan(actions=tuple(actions))
 
@@ -34,5 +35,4 @@ def keep(server: Server, why: str) -> Action:
 
 def is_same(server: Server, launch: Launch) -> bool:
     """Whether the server already is, or is becoming, what is asked for."""
-    coming = server.busy and server.state in (ServerState.FETCHING, ServerState.LOADING, ServerState.WARMING)
-    return server.launch == launch and (server.is_ready or coming)
+    return server.goal == launch if server.busy else server.is_ready and server.launch == launch

@@ -17,6 +17,7 @@ from orchestrator.servers.logs import LogBuffer
 
 _GUARD = Path(__file__).with_name("guard.py")
 _LISTENING = re.compile(r"listening on http://127\.0\.0\.1:(\d+)")
+_FOLDERS = re.compile(r"(?<![\w:/.])/(?:[^\s/'\"]+/)+")
 _LINE_LIMIT_BYTES = 1 << 20
 _TAIL_LINES = 20
 _KILL_TIMEOUT_SECONDS = 10.0
@@ -48,6 +49,7 @@ class Child:
     listening: asyncio.Event = field(default_factory=asyncio.Event)
     # One string object for the life of the child: it is in every upstream request.
     authorization: str = ""
+    first_line: int = 0
     _watcher: asyncio.Task[None] | None = None
 
     @property
@@ -71,10 +73,18 @@ class Child:
             self._signal(signal.SIGKILL)
             await asyncio.wait_for(self.exited.wait(), _KILL_TIMEOUT_SECONDS)
 
+    def kill(self) -> None:
+        """KILL to the group, without waiting."""
+        self._signal(signal.SIGKILL)
+
+    def tail(self) -> tuple[str, ...]:
+        """The last lines of this very process: the log goes back to those before it."""
+        return self.log.tail(min(_TAIL_LINES, self.log.count - self.first_line))
+
     def failure(self) -> Failure:
         """Why it ended, from exit status and last lines."""
         code = self.process.returncode
-        tail = self.log.tail(_TAIL_LINES)
+        tail = self.tail()
         if code is not None and code < 0:
             name = signal.Signals(-code).name
             message = f"llama-server was killed by {name}"
@@ -99,7 +109,8 @@ class Child:
                 continue
             if not raw:
                 break
-            line = raw.decode(errors="replace").rstrip("\n")
+            # Folders of this machine stay here: lines end up in errors and in the log that clients follow.
+            line = _FOLDERS.sub("", raw.decode(errors="replace").rstrip("\n"))
             self.log.append(line)
             on_line()
             if self.port is None and (match := _LISTENING.search(line)):
@@ -135,7 +146,7 @@ async def spawn(
         start_new_session=True,
         limit=_LINE_LIMIT_BYTES,
     )  # fmt: skip
-    child = Child(process, api_key, log, authorization=f"Bearer {api_key}")
+    child = Child(process, api_key, log, authorization=f"Bearer {api_key}", first_line=log.count)
     reader = asyncio.create_task(child._read(on_line), name=f"log of {process.pid}")
     child._watcher = asyncio.create_task(child._watch(reader), name=f"end of {process.pid}")
     return child

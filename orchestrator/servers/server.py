@@ -5,6 +5,7 @@ transition first cancels the old one and waits until it has cleaned up; so state
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -23,9 +24,12 @@ from orchestrator.servers.process import Child, spawn
 from orchestrator.servers.readiness import NotReady, warm_up
 
 _DOWN = frozenset({ServerState.STOPPED, ServerState.FAILED})
-_TAIL_LINES = 20
+# After a failed start, or a crash soon after one, requests do not start a server again for this long.
+REST_SECONDS = 10.0
 _EXIT_TIMEOUT_SECONDS = 1.0
 T = TypeVar("T")
+Work = Callable[[], Coroutine[Any, Any, None]]
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ class Server:
     warnings: tuple[str, ...] = ()
     start_seconds: float | None = None
     starts: int = 0
+    goal: Launch | None = None
     _transition: asyncio.Task[None] | None = None
     _watcher: asyncio.Task[None] | None = None
 
@@ -62,13 +67,29 @@ class Server:
         self.log = LogBuffer(self.runtime.log_lines)
         self._turn = asyncio.Lock()
         self._last_sign = 0.0
+        self._rest_until = 0.0
 
     @property
     def busy(self) -> bool:
-        """Whether a transition is under way."""
+        """Whether a transition is under way; `goal` is what it leads to, None for a stop."""
         return self._transition is not None and not self._transition.done()
 
-    async def begin(self, work: Callable[[], Coroutine[Any, Any, None]], *, join: bool = False) -> "asyncio.Task[None]":
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests can go to it."""
+        return self.state is ServerState.READY
+
+    @property
+    def is_down(self) -> bool:
+        """Whether there is no process and none is on its way."""
+        return not self.busy and self.state in _DOWN
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether it failed so lately that a request should not try again; an operator may."""
+        return self.state is ServerState.FAILED and time.monotonic() < self._rest_until
+
+    async def begin(self, work: Work, goal: Launch | None, *, join: bool = False) -> "asyncio.Task[None]":
         """Make `work` the transition. A running one is joined if `join`, else cancelled and waited for."""
         async with self._turn:
             if self._transition is not None and self.busy:
@@ -76,14 +97,15 @@ class Server:
                     return self._transition
                 self._transition.cancel()
                 await asyncio.wait({self._transition})
+            self.goal = goal
             self._transition = asyncio.create_task(work(), name=f"transition of {self.model}")
             # Whoever waits sees the error; without this, one that nobody awaits would be reported as lost.
             self._transition.add_done_callback(lambda t: t.cancelled() or t.exception())
             return self._transition
 
-    async def command(self, work: Callable[[], Coroutine[Any, Any, None]], *, join: bool = False) -> None:
+    async def command(self, work: Work, goal: Launch | None, *, join: bool = False) -> None:
         """`begin`, then wait for the end. The caller may be cancelled; the transition goes on."""
-        task = await self.begin(work, join=join)
+        task = await self.begin(work, goal, join=join)
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -93,27 +115,46 @@ class Server:
                 Code.CONFLICT, f"a newer request for {self.model!r} took the place of this one"
             ) from None
 
-    async def bring_up(self, launch: Launch, fetch: Fetch | None) -> None:
+    async def settled(self) -> None:
+        """Until no transition is under way, however it ends."""
+        while self._transition is not None and self.busy:
+            await asyncio.wait({self._transition})
+
+    async def bring_files(self, fetch: Fetch | None) -> None:
+        """Bring what is missing; a running process goes on meanwhile, and stays if this fails."""
+        if fetch is None:
+            return
+        if self.child is None:
+            self._enter(ServerState.FETCHING)
+        try:
+            await fetch(self._progress)
+        except asyncio.CancelledError:
+            if self.child is None:
+                await self._end(ServerState.STOPPED)
+            raise
+        except Exception as e:
+            error = self._as_slipstream(e)
+            if self.child is None:
+                self.failure = Failure(reason="source", message=error.message)
+                await self._fail()
+            raise error from e
+        finally:
+            self.progress = None
+
+    async def bring_up(self, launch: Launch) -> None:
         """From no process to ready. On any error or cancellation no process is left."""
         began = time.monotonic()
         self.launch, self.failure, self.warnings, self.start_seconds = launch, None, (), None
         try:
-            if fetch is not None:
-                self._enter(ServerState.FETCHING)
-                await fetch(self._progress)
-                self.progress = None
             await self._load(launch)
         except asyncio.CancelledError:
             await self._end(ServerState.STOPPED)
             raise
-        except SlipstreamError as e:
-            self.failure = self.failure or Failure(reason="source", message=e.message)
-            await self._end(ServerState.FAILED)
-            raise
-        except BaseException as e:
-            self.failure = Failure(reason="internal", message=repr(e))
-            await self._end(ServerState.FAILED)
-            raise
+        except Exception as e:
+            error = self._as_slipstream(e)
+            self.failure = self.failure or Failure(reason="internal", message=error.message)
+            await self._fail()
+            raise error from e
         self.start_seconds = time.monotonic() - began
         self._enter(ServerState.READY)
         assert self.child is not None
@@ -123,7 +164,13 @@ class Server:
         """End the process, if there is one. When it returns nothing of it is left."""
         if self.child is not None:
             self._enter(ServerState.STOPPING)
+        self.failure = None
         await self._end(ServerState.STOPPED)
+
+    def refuse(self, error: SlipstreamError) -> None:
+        """Note that this server could not even be planned."""
+        self.failure = Failure(reason="plan", message=error.message)
+        self._enter(ServerState.FAILED)
 
     async def _load(self, launch: Launch) -> None:
         self._enter(ServerState.LOADING)
@@ -161,8 +208,7 @@ class Server:
             # A process that dies in its first generation breaks the connection before its end is known.
             with suppress(TimeoutError):
                 await asyncio.wait_for(child.exited.wait(), _EXIT_TIMEOUT_SECONDS)
-            tail = child.log.tail(_TAIL_LINES)
-            said = Failure(reason=e.reason, message=str(e), log_tail=tail)
+            said = Failure(reason=e.reason, message=str(e), log_tail=child.tail())
             self.failure = child.failure() if child.exited.is_set() else said
             raise self._start_failed() from e
         finally:
@@ -182,8 +228,22 @@ class Server:
         await child.exited.wait()
         if self.child is child and self.state is ServerState.READY:
             self.failure = child.failure()
+            lived_seconds = time.time() - self.since
+            if lived_seconds < REST_SECONDS:
+                self._rest_until = time.monotonic() + REST_SECONDS
             self.child = None
             self._enter(ServerState.FAILED)
+
+    async def _fail(self) -> None:
+        await self._end(ServerState.FAILED)
+        self._rest_until = time.monotonic() + REST_SECONDS
+
+    def _as_slipstream(self, error: Exception) -> SlipstreamError:
+        if isinstance(error, SlipstreamError):
+            return error
+        _log.error("the server of %r could not be started", self.model, exc_info=error)
+        what = error.strerror if isinstance(error, OSError) else type(error).__name__
+        return SlipstreamError(Code.INTERNAL, f"the server of {self.model!r} could not be started: {what}")
 
     async def _end(self, state: ServerState) -> None:
         if self._watcher is not None:
@@ -204,21 +264,6 @@ class Server:
 
     def _sign(self) -> None:
         self._last_sign = asyncio.get_running_loop().time()
-
-    def refuse(self, error: SlipstreamError) -> None:
-        """Note that this server could not even be planned."""
-        self.failure = Failure(reason="plan", message=error.message)
-        self._enter(ServerState.FAILED)
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether requests can go to it."""
-        return self.state is ServerState.READY
-
-    @property
-    def is_down(self) -> bool:
-        """Whether there is no process and none is on its way."""
-        return not self.busy and self.state in _DOWN
 
 
 async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:

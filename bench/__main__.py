@@ -1,0 +1,30 @@
+"""`python -m bench [NAME ...]`: run benchmarks on the built server, print Markdown tables."""
+
+import argparse
+import os
+import platform
+from pathlib import Path
+
+from bench import gateway, scrape, speculation
+from orchestrator.servers import find_binary
+from orchestrator.settings import Settings
+
+BENCHMARKS = {"speculation": speculation.run, "scrape": scrape.run, "gateway": gateway.run}
+
+
+def main() -> None:
+    """Parse arguments, run in order."""
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("names", nargs="*", default=list(BENCHMARKS), choices=[*BENCHMARKS], metavar="NAME")
+    parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds (default: 7)")
+    parser.add_argument("--server", type=Path, help="llama-server to use (default: the newest one built)")
+    arguments = parser.parse_args()
+    settings = Settings()
+    server = find_binary(arguments.server or settings.llama_server, settings.cache)
+    print(f"{platform.machine()}, {os.cpu_count()} cores, {server.parent.name}")
+    for name in arguments.names:
+        BENCHMARKS[name](server, arguments.rounds)
+
+
+if __name__ == "__main__":
+    main()
