@@ -10,7 +10,7 @@ from tests.support import running_server
 
 _TOKENS = 160
 _THREADS = ("--threads", "2", "--parallel", "1", "--ctx-size", "8192")
-_NGRAM = ("--spec-type", "ngram-map-k", "--spec-ngram-map-k-size-n", "4", "--spec-ngram-map-k-size-m", "8")
+_NGRAM = ("--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "4", "--spec-ngram-simple-size-m", "8")
 
 
 def run(server: Path, rounds: int) -> None:
@@ -36,5 +36,5 @@ def run(server: Path, rounds: int) -> None:
             same = "yes" if outputs["plain"] == outputs["ngram"] else "no"
             ratio = ratios(warm["ngram"], warm["plain"])
             rows.append([kind, spread(warm["plain"]), spread(warm["ngram"]), ratio, acceptance, same])
-        header = ["the answer", "plain, tok/s", "ngram-map-k, tok/s", "ratio", "accepted", "same text"]
+        header = ["the answer", "plain, tok/s", "ngram-simple, tok/s", "ratio", "accepted", "same text"]
         table(f"n-gram drafting, SmolLM2-135M Q4_1, {_TOKENS} tokens, temperature 0, {rounds} rounds", header, rows)

@@ -1,6 +1,6 @@
 """From a model file to the arguments of a llama-server: pure, checked before anything is touched."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.errors import Code, SlipstreamError
@@ -24,7 +24,7 @@ class Launch:
     """Everything that decides how a server runs. Two equal launches need no restart."""
 
     model: str
-    spec: ModelSpec
+    spec: ModelSpec = field(compare=False)
     target: Path
     drafter: Path | None
     argv: tuple[str, ...]

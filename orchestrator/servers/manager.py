@@ -227,6 +227,11 @@ class Manager:
         await asyncio.gather(*(self._take_down(s) for s in stop), server.take_down())
         try:
             await server.bring_up(change.launch)
+        except asyncio.CancelledError:
+            for other, launch in before:
+                if other is not server and not self._closing:
+                    await other.begin(partial(other.bring_up, launch), launch, join=True)
+            raise
         except SlipstreamError as e:
             if not before:
                 raise
@@ -239,17 +244,18 @@ class Manager:
         self, server: Server, before: list[tuple[Server, Launch]], error: SlipstreamError
     ) -> SlipstreamError:
         """Start again what ran; the error that then tells the client about both."""
-        told = []
+        told, back = [], 0
         for other, launch in before:
             work = partial(other.bring_up, launch)
             try:
                 # This runs inside `server`'s own transition; the others get one of their own.
                 await (work() if other is server else other.command(work, launch))
                 told.append(f"{other.model!r} runs again as before")
+                back += 1
             except SlipstreamError as e:
                 told.append(f"{other.model!r} did not come back: {e.message}")
         message = f"{error.message}; {'; '.join(told)}"
-        return SlipstreamError(error.code, message, details=error.details | {"rolled_back": True})
+        return SlipstreamError(error.code, message, details=error.details | {"rolled_back": back == len(before)})
 
     def _swapped_out(self, body: SwapRequest, server: Server) -> tuple[Server, ...]:
         if body.stop is None:

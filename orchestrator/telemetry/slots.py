@@ -32,10 +32,10 @@ class SlotCollector(Collector):
     """Counters per slot; a server without drafts has no acceptance, a server that is down has no series.
 
     ```
-    slipstream_slot_draft_tokens_total{model="smollm2-135m",slot="0",spec_type="ngram-map-k"} 412.0
-    slipstream_slot_accepted_tokens_total{model="smollm2-135m",slot="0",spec_type="ngram-map-k"} 398.0
+    slipstream_slot_draft_tokens_total{model="smollm2-135m",slot="0",spec_type="ngram-simple"} 412.0
+    slipstream_slot_accepted_tokens_total{model="smollm2-135m",slot="0",spec_type="ngram-simple"} 398.0
     slipstream_slot_accepted_tokens_per_position_total{model="…",position="0",slot="0",spec_type="…"} 61.0
-    slipstream_slot_busy{model="smollm2-135m",slot="0",spec_type="ngram-map-k"} 1.0
+    slipstream_slot_busy{model="smollm2-135m",slot="0",spec_type="ngram-simple"} 1.0
     ```
     """
 

@@ -1,0 +1,62 @@
+"""The Typer application: its commands, and what becomes of errors."""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from orchestrator import __version__
+from orchestrator.cli import chat, logs, models, serve, servers, status
+from orchestrator.cli.options import Url
+from orchestrator.cli.session import show_error
+from orchestrator.errors import SlipstreamError
+
+app = typer.Typer(
+    name="slipstream",
+    help="Serve models with speculative decoding, and see what it does.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (
+    serve.serve,
+    models.models,
+    status.status,
+    servers.start,
+    servers.stop,
+    servers.restart,
+    servers.swap,
+    logs.logs,
+    chat.chat,
+):
+    app.command()(command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"slipstream {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    ctx: typer.Context,
+    url: Url = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    ctx.obj = url
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command. Exit status: 0 done, 1 an error of the orchestrator, 2 wrong usage, 130 interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character shows a substitute.
+        getattr(stream, "reconfigure", lambda **_: None)(errors="replace")
+    try:
+        app(arguments, prog_name="slipstream")
+    except SlipstreamError as e:
+        show_error(e)
+        sys.exit(1)

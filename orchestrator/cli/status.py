@@ -1,0 +1,67 @@
+"""`slipstream status`."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from orchestrator.cli.options import Json, Url
+from orchestrator.cli.session import session
+from orchestrator.cli.slots import Slot, read_slots
+from orchestrator.schemas import ServerState, ServerView
+
+_NO_DATA = "-"
+_STYLES = {ServerState.READY: "green", ServerState.FAILED: "red", ServerState.STOPPED: "dim"}
+
+
+def status(
+    ctx: typer.Context,
+    model: Annotated[str | None, typer.Argument(help="Name or alias of a model; every server without it.")] = None,
+    as_json: Json = False,
+    url: Url = None,
+) -> None:
+    """Show every server: its state, and per slot how drafts fare. A dash is "no data"."""
+    with session(ctx, url, as_json) as s:
+        servers = (s.client.server(model),) if model else s.client.servers().servers
+        slots = read_slots(s.client.metrics())
+        if as_json:
+            found = [
+                view.model_dump(mode="json") | {"slots": [slot.as_json() for slot in slots.get(view.model, ())]}
+                for view in servers
+            ]
+            s.emit({"servers": found})
+            return
+        columns = ("MODEL", "STATE", "SPECULATION", "SLOT", "BUSY", "DRAFTED", "ACCEPTED", "TOK/ROUND", "TOK/S")
+        s.table(columns, [row for view in servers for row in _rows(view, slots.get(view.model, []))])
+        for view in servers:
+            if view.failure is not None:
+                s.warn(f"{view.model}: {view.failure.message}")
+            for warning in view.warnings:
+                s.warn(f"{view.model}: {warning}")
+
+
+def state_text(state: ServerState) -> Text:
+    """A state in its colour."""
+    return Text(state, _STYLES.get(state, "yellow"))
+
+
+def _rows(view: ServerView, slots: list[Slot]) -> Iterator[tuple[str | Text, ...]]:
+    """One row a slot; the server's own cells stand in its first row."""
+    first: tuple[str | Text, ...] = (view.model, state_text(view.state), view.spec_type if view.pid else _NO_DATA)
+    for slot in slots or [Slot(_NO_DATA)]:
+        yield (*first, slot.slot, _busy(slot), *_figures(slot))
+        first = ("", "", "")
+
+
+def _busy(slot: Slot) -> str:
+    return _NO_DATA if slot.busy is None else "yes" if slot.busy else "no"
+
+
+def _figures(slot: Slot) -> tuple[str, str, str, str]:
+    return (
+        f"{slot.draft_tokens:.0f}" if slot.draft_tokens else _NO_DATA,
+        _NO_DATA if slot.acceptance_ratio is None else f"{slot.acceptance_ratio:.1%}",
+        _NO_DATA if slot.mean_acceptance_length_tokens is None else f"{slot.mean_acceptance_length_tokens:.2f}",
+        _NO_DATA if slot.tokens_per_second is None else f"{slot.tokens_per_second:.1f}",
+    )
