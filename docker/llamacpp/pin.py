@@ -1,0 +1,161 @@
+"""What `patches/` says: the upstream pin with its content digest, and the series of patches."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PATCHES_DIR = ROOT / "patches"
+NO_PATCHES = "none"
+
+
+class PinError(Exception):
+    """Something that was pinned is missing, malformed or not what was pinned. The message is for people."""
+
+
+@dataclass(frozen=True)
+class Pin:
+    """One upstream version, by git tag and by sdist; both must hold the same tree."""
+
+    tag: str
+    build_number: int
+    commit: str
+    git_url: str
+    sdist_name: str
+    sdist_version: str
+    sdist_sha256: str
+    tree_files: int
+    tree_sha256: str
+    parts: dict[str, str]
+
+    @property
+    def revision(self) -> str:
+        """The short commit where it is known, else the tag."""
+        return self.commit[:9] or self.tag
+
+
+@dataclass(frozen=True)
+class Patch:
+    name: str
+    path: Path
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Series:
+    """Patches in the order they are applied; `digest` covers their names and their bytes."""
+
+    name: str
+    patches: tuple[Patch, ...]
+    digest: str
+
+    def stamp(self, pin: Pin) -> str:
+        """What `llama-server --version` shows as its commit."""
+        return f"{pin.revision}-{f'p{self.digest[:8]}' if self.patches else 'unpatched'}"
+
+
+def load_pin(path: Path = PATCHES_DIR / "upstream.toml") -> Pin:
+    """Read the pin. Raises PinError that names the file and the key that is missing or of the wrong type."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise PinError(f"cannot read the pin {path}: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise PinError(f"{path}: not valid TOML: {error}") from error
+
+    def value(table: str, key: str, kind: type) -> Any:
+        found = data.get(table, {}).get(key)
+        if type(found) is not kind:
+            raise PinError(f"{path}: [{table}] {key} is {found!r}, expected a value of type {kind.__name__}")
+        return found
+
+    return Pin(
+        tag=value("git", "tag", str),
+        build_number=value("git", "build_number", int),
+        commit=value("git", "commit", str),
+        git_url=value("git", "url", str),
+        sdist_name=value("pypi", "name", str),
+        sdist_version=value("pypi", "version", str),
+        sdist_sha256=value("pypi", "sha256", str),
+        tree_files=value("tree", "files", int),
+        tree_sha256=value("tree", "sha256", str),
+        parts=value("tree", "parts", dict),
+    )
+
+
+def load_series(name: str, patches_dir: Path = PATCHES_DIR) -> Series:
+    """Read `patches/<name>`: one file name a line, `#` starts a comment. `none` is the empty series."""
+    if name == NO_PATCHES:
+        return Series(name, (), hashlib.sha256(b"").hexdigest())
+    listing = patches_dir / name
+    try:
+        lines = listing.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise PinError(
+            f"cannot read the patch series {listing}: {error.strerror}; "
+            f"--patches takes the name of a series file in {patches_dir}, or 'none'"
+        ) from error
+    patches: list[Patch] = []
+    for number, line in enumerate(lines, start=1):
+        entry = line.split("#", 1)[0].strip()
+        if not entry:
+            continue
+        if entry in {patch.name for patch in patches}:
+            raise PinError(f"{listing}:{number}: {entry} is named twice")
+        try:
+            content = (patches_dir / entry).read_bytes()
+        except OSError as error:
+            raise PinError(f"{listing}:{number}: cannot read patch {entry}: {error.strerror}") from error
+        patches.append(Patch(entry, patches_dir / entry, hashlib.sha256(content).hexdigest()))
+    digest = hashlib.sha256("".join(f"{p.sha256}  {p.name}\n" for p in patches).encode()).hexdigest()
+    return Series(name, tuple(patches), digest)
+
+
+def _files(tree: Path, part: str) -> Iterator[Path]:
+    top = tree / part
+    if not top.is_dir():
+        if top.exists():
+            yield top
+        return
+    for folder, subfolders, names in os.walk(top):
+        for name in subfolders + names:
+            entry = Path(folder, name)
+            if entry.is_symlink() and (entry.is_dir() or not entry.resolve().is_relative_to(tree.resolve())):
+                raise PinError(f"{entry.relative_to(tree)} is a symbolic link to {entry.readlink()}: not allowed")
+        yield from (Path(folder, name) for name in names)
+
+
+def part_lines(tree: Path, part: str) -> list[str]:
+    """The `sha256sum` lines of every file under `part`, unsorted."""
+    return [
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(tree).as_posix()}\n"
+        for path in _files(tree, part)
+    ]
+
+
+def lines_digest(lines: list[str]) -> str:
+    """sha256 over `sha256sum` lines in byte order of their paths."""
+    ordered = sorted(lines, key=lambda line: line.split("  ", 1)[1].encode())
+    return hashlib.sha256("".join(ordered).encode()).hexdigest()
+
+
+def verify_tree(tree: Path, pin: Pin) -> None:
+    """Hold `tree` to the pin's content digest. Raises PinError with counts and digests, wanted and found."""
+    lines = {part: part_lines(tree, part) for part in pin.parts}
+    found = [line for part in lines.values() for line in part]
+    digest = lines_digest(found)
+    if digest == pin.tree_sha256 and len(found) == pin.tree_files:
+        return
+    differing = [part for part in lines if lines_digest(lines[part]) != pin.parts[part]]
+    raise PinError(
+        f"the source tree is not the pinned {pin.tag}:\n"
+        f"  expected {pin.tree_files} files with digest {pin.tree_sha256}\n"
+        f"  found    {len(found)} files with digest {digest}\n"
+        f"  differs in: {', '.join(differing) or 'nothing by part: [tree] files or sha256 is wrong in the pin'}"
+    )

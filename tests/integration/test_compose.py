@@ -1,0 +1,239 @@
+"""compose.yaml on a real engine: build, up, chat, scrape, recreate, down.
+
+The image takes the server that the other tests run, so nothing is compiled here. Grafana is left out: where no
+image registry answers it cannot be had.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests import REPOSITORY
+from tests.support import eventually
+
+SERVICES = ("slipstream", "prometheus")
+MODEL = "smollm2-135m"
+SCRAPE_SECONDS = 60.0
+
+pytestmark = pytest.mark.integration
+
+
+def run(*argv: str, env: Mapping[str, str] | None = None, timeout_seconds: float = 120) -> str:
+    """Standard output of a command that must succeed."""
+    done = subprocess.run(
+        argv, cwd=REPOSITORY, env=env, capture_output=True, text=True, timeout=timeout_seconds, check=False
+    )
+    assert done.returncode == 0, f"{' '.join(argv)}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout.strip()
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One compose project of its own: own name, own ports, own volumes, nothing from a user's .env."""
+
+    project: str
+    env: Mapping[str, str]
+
+    def compose(self, *args: str, timeout_seconds: float = 120) -> str:
+        argv = ("docker", "compose", "--env-file", os.devnull, "--project-name", self.project, *args)
+        return run(*argv, env=self.env, timeout_seconds=timeout_seconds)
+
+    def up(self, *args: str) -> None:
+        try:
+            self.compose("up", "--detach", "--wait", "--wait-timeout", "180", *args, timeout_seconds=240)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.compose('logs', '--tail', '60')}") from None
+
+    def url(self, service: str, port: int) -> str:
+        return f"http://{self.compose('port', service, str(port))}"
+
+    def exec(self, service: str, *argv: str) -> str:
+        return self.compose("exec", "--no-TTY", service, *argv)
+
+    def inspect(self, service: str) -> dict[str, Any]:
+        found: list[dict[str, Any]] = json.loads(
+            run("docker", "inspect", self.compose("ps", "--all", "--quiet", service))
+        )
+        return found[0]
+
+    def leftovers(self) -> str:
+        mine = ("--filter", f"label=com.docker.compose.project={self.project}", "--quiet")
+        lists = [("ps", "--all", *mine), ("network", "ls", *mine), ("volume", "ls", *mine)]
+        return "".join(run("docker", *argv) for argv in lists)
+
+
+def docker_answers(*argv: str) -> bool:
+    try:
+        return subprocess.run(["docker", *argv], capture_output=True, timeout=30, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def clean_environment() -> dict[str, str]:
+    ours = ("SLIPSTREAM_", "PROMETHEUS_", "GRAFANA_", "COMPOSE_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
+@pytest.fixture(scope="module")
+def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
+    if not docker_answers("info"):
+        pytest.skip("NOT TESTED: compose.yaml. No Docker engine answers `docker info`.")
+    if not docker_answers("compose", "version"):
+        pytest.skip("NOT TESTED: compose.yaml. The engine answers, but `docker compose` is not installed.")
+    # Not a parameter: without an engine nothing needs to be compiled.
+    server: Path = request.getfixturevalue("patched_server")
+    bases = dict(line.split("=", 1) for line in run("docker/base-image", timeout_seconds=900).splitlines())
+    project = f"slipstream-test-{os.getpid()}"
+    image = f"slipstream:{project}"
+    env = clean_environment() | bases
+    env |= {"SLIPSTREAM_IMAGE": image, "LLAMA_SERVER": "prebuilt", "LLAMA_SERVER_DIR": str(server.parent)}
+    # Port 0: the kernel chooses.
+    env |= {"SLIPSTREAM_PORT": "0", "PROMETHEUS_PORT": "0"}
+    stack = Stack(project, env)
+    try:
+        stack.compose("build", "--quiet", "slipstream", timeout_seconds=900)
+        stack.up(*SERVICES)
+        yield stack
+    finally:
+        stack.compose("down", "--volumes", "--remove-orphans")
+        subprocess.run(["docker", "image", "rm", image], capture_output=True, timeout=60, check=False)
+
+
+def chat(stack: Stack) -> dict[str, Any]:
+    """One answer. The first request of a fresh volume brings the model too."""
+    request = {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": "Name the colours of the rainbow."}],
+        "max_tokens": 32,
+    }
+    answer = httpx.post(f"{stack.url('slipstream', 8080)}/v1/chat/completions", json=request, timeout=180)
+    log = "" if answer.is_success else stack.compose("logs", "--tail", "60", "slipstream")
+    assert answer.status_code == 200, f"{answer.text}\n{log}"
+    body: dict[str, Any] = answer.json()
+    return body
+
+
+def query(stack: Stack, expression: str) -> list[dict[str, Any]]:
+    answer = httpx.get(f"{stack.url('prometheus', 9090)}/api/v1/query", params={"query": expression})
+    assert answer.status_code == 200, answer.text
+    result: list[dict[str, Any]] = answer.json()["data"]["result"]
+    return result
+
+
+def eventually_up(stack: Stack) -> None:
+    up = 'up{job="slipstream"} == 1'
+    eventually(lambda: query(stack, up), f"Prometheus answers {up}", SCRAPE_SECONDS)
+
+
+def test_chat_is_answered_through_the_published_port(stack: Stack) -> None:
+    answer = chat(stack)
+    assert answer["choices"][0]["message"]["content"].strip()
+    assert answer["usage"]["completion_tokens"] > 0
+
+
+def test_prometheus_has_scraped_the_tokens_of_the_answer(stack: Stack) -> None:
+    predicted = int(chat(stack)["usage"]["completion_tokens"])
+
+    def scraped() -> bool:
+        total = query(stack, f'sum(slipstream_slot_predicted_tokens_total{{model="{MODEL}"}})')
+        return bool(total) and float(total[0]["value"][1]) >= predicted
+
+    eventually_up(stack)
+    eventually(scraped, f"Prometheus has {predicted} predicted tokens or more", SCRAPE_SECONDS)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_containers_are_confined(stack: Stack, service: str) -> None:
+    found = stack.inspect(service)
+    published = found["NetworkSettings"]["Ports"].values()
+    assert {binding["HostIp"] for bindings in published for binding in bindings or []} == {"127.0.0.1"}
+    assert found["HostConfig"]["ReadonlyRootfs"]
+    assert "no-new-privileges:true" in found["HostConfig"]["SecurityOpt"]
+    lines = stack.exec(service, "cat", "/proc/1/status").splitlines()
+    status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+    assert int(status["CapEff"], 16) == 0
+    assert set(status["Uid"].split()) == {"10001" if service == "slipstream" else "65534"}
+
+
+def test_a_foreign_host_name_is_refused(stack: Stack) -> None:
+    answer = httpx.get(f"{stack.url('slipstream', 8080)}/api/models", headers={"Host": "rebound.example"})
+    assert 400 <= answer.status_code < 500, answer.text
+
+
+def test_a_recreated_container_finds_the_model_in_the_volume(stack: Stack) -> None:
+    def model_files() -> str:
+        find = ("find", "/var/cache/slipstream", "-name", "*.gguf", "-printf", "%p %i\n")
+        found = stack.exec("slipstream", *find)
+        assert found, "no model file in the cache volume"
+        return found
+
+    chat(stack)
+    files, container = model_files(), stack.inspect("slipstream")["Id"]
+    stack.up("--force-recreate", "--no-deps", "slipstream")
+    assert stack.inspect("slipstream")["Id"] != container
+    chat(stack)
+    assert model_files() == files
+
+
+def test_stop_ends_the_servers_and_exits_by_itself(stack: Stack) -> None:
+    chat(stack)
+    stack.compose("stop", "slipstream")
+    state = stack.inspect("slipstream")["State"]
+    assert (state["ExitCode"], state["OOMKilled"]) == (0, False), state
+
+
+def test_with_keys_strangers_are_refused_and_prometheus_is_not(stack: Stack, tmp_path: Path) -> None:
+    keys = {"ADMIN_KEYS_FILE": "an-admin-key", "API_KEYS_FILE": "an-api-key", "METRICS_KEY_FILE": "an-api-key"}
+    env = dict(stack.env) | {"COMPOSE_FILE": "compose.yaml:docker/compose.keys.yaml"}
+    for variable, key in keys.items():
+        file = tmp_path / variable
+        file.write_text(f"{key}\n")
+        env[variable] = str(file)
+    keyed = replace(stack, env=env)
+    # Fresh containers: a series of the keyless ones must not pass for a scrape with a key.
+    keyed.compose("down", "--volumes")
+    keyed.up(*SERVICES)
+
+    def status(path: str, key: str | None) -> int:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        return httpx.get(f"{keyed.url('slipstream', 8080)}{path}", headers=headers).status_code
+
+    assert [status("/v1/models", key) for key in (None, "a-wrong-key", "an-api-key")] == [401, 401, 200]
+    assert [status("/api/models", key) for key in (None, "an-api-key", "an-admin-key")] == [401, 403, 200]
+    eventually_up(keyed)
+
+
+def test_down_leaves_no_container_network_or_volume(stack: Stack) -> None:
+    assert stack.leftovers()
+    stack.compose("down", "--volumes")
+    assert stack.leftovers() == ""
+
+
+def config(accelerator: str) -> subprocess.CompletedProcess[str]:
+    argv = ["docker", "compose", "--env-file", os.devnull, "config", "--format", "json"]
+    env = clean_environment() | {"ACCELERATOR": accelerator}
+    return subprocess.run(argv, cwd=REPOSITORY, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.skipif(not docker_answers("compose", "version"), reason="NOT TESTED: no `docker compose`")
+def test_configuration_publishes_on_loopback_and_names_no_device() -> None:
+    done = config("cpu")
+    assert done.returncode == 0, done.stderr
+    services = json.loads(done.stdout)["services"]
+    assert set(services) == {"slipstream", "prometheus", "grafana"}
+    assert {port["host_ip"] for service in services.values() for port in service["ports"]} == {"127.0.0.1"}
+    assert not [name for name, service in services.items() if "devices" in service or "deploy" in service]
+
+
+@pytest.mark.skipif(not docker_answers("compose", "version"), reason="NOT TESTED: no `docker compose`")
+def test_an_unknown_accelerator_is_refused_by_name() -> None:
+    done = config("abacus")
+    assert done.returncode != 0
+    assert 'service "abacus" not found in' in done.stderr
