@@ -83,6 +83,8 @@ async def running(settings: Settings) -> AsyncIterator[Context]:
 async def serve(settings: Settings) -> None:
     """Serve until SIGINT or SIGTERM."""
     async with running(settings) as context:
+        if not await asyncio.to_thread(settings.models_dir.is_dir):
+            _log.warning("there is no folder of model files at %s (SLIPSTREAM_MODELS_DIR)", settings.models_dir)
         for problem in context.manager.catalog.problems:
             where = f":{problem.line}:{problem.column}" if problem.line else ""
             _log.warning("%s%s: %s", problem.file, where, problem.message)
@@ -128,7 +130,7 @@ def main() -> None:
         settings = Settings()
         settings.admin_keys(), settings.api_keys()
     except ValidationError as e:
-        sys.exit("\n".join(f"slipstream: {'.'.join(map(str, p['loc']))}: {p['msg']}" for p in e.errors()))
+        sys.exit("\n".join(f"slipstream: {_told(p['loc'], p['msg'])}" for p in e.errors()))
     except (OSError, ValueError) as e:
         sys.exit(f"slipstream: {e}")
     try:
@@ -136,6 +138,11 @@ def main() -> None:
             runner.run(serve(settings))
     except SlipstreamError as e:
         sys.exit(f"slipstream: {e.message}" + (f"\n  {e.hint}" if e.hint else ""))
+
+
+def _told(loc: tuple[int | str, ...], message: str) -> str:
+    variable = f"SLIPSTREAM_{loc[0]}: ".upper() if loc else ""
+    return variable + message.removeprefix("Value error, ")
 
 
 if __name__ == "__main__":

@@ -57,7 +57,10 @@ def _load(path: Path, problems: list[FileProblem]) -> ModelSpec | None:
         place = (mark.line + 1, mark.column + 1) if mark else (None, None)
         problems.append(FileProblem(file=path.name, message=str(e.problem), line=place[0], column=place[1]))
         return None
-    except (YAMLError, UnicodeDecodeError, OSError) as e:
+    except OSError as e:
+        problems.append(FileProblem(file=path.name, message=f"not readable: {e.strerror}"))
+        return None
+    except (YAMLError, UnicodeDecodeError) as e:
         problems.append(FileProblem(file=path.name, message=f"not readable as YAML: {e}"))
         return None
     if not isinstance(data, CommentedMap):

@@ -25,8 +25,15 @@ class Database:
     """One SQLite file. Writes run in a thread and are on disk when they return."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._lock_fd = _own(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock_fd = _own(folder)
+        except OSError as e:
+            raise SlipstreamError(
+                Code.MISCONFIGURED,
+                f"the state folder {folder} cannot be written: {e.strerror}",
+                hint=f"give it to this user: chown -R {os.getuid()}:{os.getgid()} {folder}",
+            ) from e
         self._db = sqlite3.connect(folder / "slipstream.db", check_same_thread=False, isolation_level=None)
         self._db.execute("pragma journal_mode = wal")
         self._db.execute("pragma synchronous = full")

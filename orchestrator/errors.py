@@ -73,6 +73,7 @@ class SlipstreamError(Exception):
         hint: str | None = None,
         retry_after_seconds: int | None = None,
         details: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -80,6 +81,7 @@ class SlipstreamError(Exception):
         self.hint = hint
         self.retry_after_seconds = retry_after_seconds
         self.details = details or {}
+        self._headers = headers or {}
 
     @property
     def status(self) -> int:
@@ -89,7 +91,7 @@ class SlipstreamError(Exception):
     @property
     def headers(self) -> dict[str, str]:
         """Response headers that belong to this error."""
-        headers = {}
+        headers = dict(self._headers)
         if self.retry_after_seconds is not None:
             headers["retry-after"] = str(self.retry_after_seconds)
         if self.code is Code.UNAUTHORIZED:
@@ -107,7 +109,7 @@ class SlipstreamError(Exception):
         }
         if self.hint:
             body["hint"] = self.hint
-        return body | self.details
+        return self.details | body
 
     def openai(self) -> dict[str, Any]:
         """Body for `/v1`, as OpenAI's clients parse it."""

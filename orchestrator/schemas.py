@@ -1,9 +1,9 @@
 """What goes over the wire and into model files. Shared by the API, the client and the catalogue."""
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
 ModelName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -25,12 +25,18 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class View(BaseModel):
+    """What the API answers. Unknown fields pass, so that an older client reads a newer orchestrator."""
+
+    model_config = ConfigDict(frozen=True)
+
+
 class HfSource(Strict):
     """A file in a Hugging Face repository."""
 
-    hf: str = Field(pattern=r"^[\w.-]+/[\w.-]+$", description="Repository, `owner/name`.")
+    hf: str = Field(pattern=r"^\w[\w.-]*/\w[\w.-]*$", description="Repository, `owner/name`.")
     file: RelativeFile = Field(description="Path of the file inside the repository.")
-    revision: str | None = Field(None, description="Commit, tag or branch.")
+    revision: RelativeFile | None = Field(None, description="Commit, tag or branch.")
 
 
 class PypiSource(Strict):
@@ -82,7 +88,7 @@ class ModelSpec(Strict):
     server: dict[str, FlagValue] = Field(
         default_factory=dict, description="llama-server flags by long name, `_` or `-` between words."
     )
-    defaults: dict[str, Any] = Field(
+    defaults: dict[str, JsonValue] = Field(
         default_factory=dict, description="Request fields used where the client is silent."
     )
     aliases: tuple[ModelName, ...] = Field((), description="Further names clients may send.")
@@ -94,7 +100,7 @@ class ModelSpec(Strict):
         return self
 
 
-class FileProblem(Strict):
+class FileProblem(View):
     """A model file that could not be loaded."""
 
     file: str = Field(description="Name of the file.")
@@ -122,7 +128,7 @@ class Desired(StrEnum):
     STOPPED = "stopped"
 
 
-class Failure(Strict):
+class Failure(View):
     """Why a server is not running."""
 
     reason: str = Field(description="Stable word: exited, killed, start_timeout, not_ready, no_draft, source.")
@@ -131,14 +137,14 @@ class Failure(Strict):
     log_tail: tuple[str, ...] = Field((), description="Last log lines of the process.")
 
 
-class Progress(Strict):
+class Progress(View):
     """How far a fetch is."""
 
     done_bytes: int = Field(description="Bytes on disk.")
     total_bytes: int | None = Field(None, description="Bytes in all, where known.")
 
 
-class ServerView(Strict):
+class ServerView(View):
     """One server as it is now."""
 
     model: str = Field(description="Name of the model.")
@@ -156,7 +162,7 @@ class ServerView(Strict):
     failure: Failure | None = Field(None, description="Why it is not running, when it failed.")
 
 
-class ModelView(Strict):
+class ModelView(View):
     """A model of the catalogue and the state of its server."""
 
     spec: ModelSpec = Field(description="The model file's content.")
@@ -164,14 +170,14 @@ class ModelView(Strict):
     state: ServerState = Field(description="State of its server.")
 
 
-class ModelList(Strict):
+class ModelList(View):
     """The catalogue."""
 
     models: tuple[ModelView, ...] = Field(description="Valid models, by name.")
     problems: tuple[FileProblem, ...] = Field(description="Model files that could not be loaded.")
 
 
-class ServerList(Strict):
+class ServerList(View):
     """Every server, one a model."""
 
     servers: tuple[ServerView, ...] = Field(description="By model name.")
@@ -192,7 +198,7 @@ class SwapRequest(Strict):
     flags: dict[str, FlagValue] | None = Field(None, description="New flags for the model that starts.")
 
 
-class Action(Strict):
+class Action(View):
     """One step of a plan."""
 
     do: Literal["fetch", "stop", "start", "keep"] = Field(description="What happens.")
@@ -201,13 +207,13 @@ class Action(Strict):
     argv: tuple[str, ...] = Field((), description="Arguments of the process to be started, folders left out.")
 
 
-class Plan(Strict):
+class Plan(View):
     """What a change would do (`?dry_run=true`)."""
 
     actions: tuple[Action, ...] = Field(description="In order.")
 
 
-class FlagInfo(Strict):
+class FlagInfo(View):
     """One flag of the llama-server binary."""
 
     name: str = Field(description="Canonical long name without dashes.")

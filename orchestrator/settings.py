@@ -39,7 +39,7 @@ class Settings(BaseSettings):
         description="Folder for downloaded models and built servers.",
     )
     llama_server: Path | None = Field(
-        None, description="The llama-server binary. Unset: the newest one that `make server` built."
+        None, description="The llama-server binary. Unset: the patched one that `make server` built or asked for last."
     )
     admin_keys_file: Path | None = Field(
         None, description="File with the keys for `/api`, one a line. An admin key also opens `/v1`."

@@ -55,7 +55,8 @@ async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
 async def _on_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
-        return _respond(SlipstreamError(Code.METHOD_NOT_ALLOWED, f"{request.url.path} does not take {request.method}"))
+        message = f"{request.url.path} does not take {request.method}"
+        return _respond(SlipstreamError(Code.METHOD_NOT_ALLOWED, message, headers=dict(error.headers or {})))
     code = Code.NOT_FOUND if error.status_code == 404 else Code.INVALID_REQUEST
     return _respond(SlipstreamError(code, f"{request.method} {request.url.path}: {error.detail}"))
 

@@ -43,19 +43,13 @@ class Guard:
         await self._app(scope, receive, send)
 
     def _check_site(self, headers: dict[bytes, bytes]) -> None:
-        if "*" in self._hosts:
-            return
-        named = [(b"host", f"//{headers.get(b'host', b'').decode('latin-1')}")]
+        host = _hostname(f"//{headers.get(b'host', b'').decode('latin-1')}")
+        if "*" not in self._hosts and host not in self._hosts:
+            raise _not_served("Host", host)
         if b"origin" in headers and not self._any:
-            named.append((b"origin", headers[b"origin"].decode("latin-1")))
-        for header, url in named:
-            host = _hostname(url)
-            if host not in self._hosts:
-                raise SlipstreamError(
-                    Code.FORBIDDEN,
-                    f"the {header.decode()} {host[:100]!r} is not served here",
-                    hint="add it to SLIPSTREAM_ALLOWED_HOSTS if it is yours",
-                )
+            origin = _hostname(headers[b"origin"].decode("latin-1"))
+            if origin not in self._hosts and not (origin and origin == host):
+                raise _not_served("Origin", origin)
 
     def _check_key(self, path: str, headers: dict[bytes, bytes]) -> None:
         is_admin_path = not path.startswith(_DATA_PLANE) and path != "/metrics"
@@ -73,6 +67,14 @@ class Guard:
         if any([hmac.compare_digest(key, k) for k in self._any]):
             raise SlipstreamError(Code.FORBIDDEN, f"this key opens /v1, and {path} needs an admin key")
         raise SlipstreamError(Code.UNAUTHORIZED, "this key is not known here")
+
+
+def _not_served(header: str, host: str) -> SlipstreamError:
+    return SlipstreamError(
+        Code.FORBIDDEN,
+        f"the {header} {host[:100]!r} is not served here",
+        hint="add it to SLIPSTREAM_ALLOWED_HOSTS if it is yours",
+    )
 
 
 def _hostname(url: str) -> str:

@@ -18,12 +18,14 @@ DryRun = Annotated[bool, Query(description="Check everything and answer what wou
 @router.get("/servers")
 async def list_servers(manager: ManagerDep) -> ServerList:
     """Every server, one a model."""
+    await manager.refresh()
     return ServerList(servers=tuple(manager.view(s) for s in manager.servers()))
 
 
 @router.get("/servers/{model}")
 async def get_server(model: str, manager: ManagerDep) -> ServerView:
     """One server."""
+    await manager.refresh()
     return manager.view(manager.server(model))
 
 

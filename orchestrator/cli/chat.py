@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from orchestrator.cli.invocation import Invocation, invoked, plain, show_error
 from orchestrator.cli.options import Json, Model, Url
 from orchestrator.cli.progress import shown_progress
-from orchestrator.cli.session import Session, plain, session, show_error
 from orchestrator.cli.statistics import statistics_line
 from orchestrator.client import ChatEnd, Delta
 from orchestrator.errors import SlipstreamError
@@ -49,8 +49,8 @@ def chat(
     is_conversation = prompt is None and sys.stdin.isatty()
     if is_conversation and as_json:
         raise typer.BadParameter("--json needs a PROMPT, or a pipe to read it from")
-    with session(ctx, url, as_json) as s:
-        conversation = _Conversation(s, model, messages, fields)
+    with invoked(ctx, url, as_json) as cli:
+        conversation = _Conversation(cli, model, messages, fields)
         if is_conversation:
             conversation.run()
             return
@@ -64,8 +64,10 @@ def chat(
 class _Conversation:
     """Messages so far, each answer among them as far as it came."""
 
-    def __init__(self, session: Session, model: str, messages: list[dict[str, str]], fields: dict[str, Any]) -> None:
-        self._session = session
+    def __init__(
+        self, invocation: Invocation, model: str, messages: list[dict[str, str]], fields: dict[str, Any]
+    ) -> None:
+        self._invocation = invocation
         self._model = model
         self._messages = messages
         self._fields = fields
@@ -74,7 +76,7 @@ class _Conversation:
         """Ask and answer until Ctrl-D. An error ends its answer, not the conversation."""
         with suppress(ImportError):
             import readline  # noqa: F401  (arrow keys and history for `input`)
-        self._session.err.print("Ctrl-C ends an answer, Ctrl-D the conversation.", style="dim")
+        self._invocation.err.print("Ctrl-C ends an answer, Ctrl-D the conversation.", style="dim")
         while True:
             try:
                 text = input("> ")
@@ -93,8 +95,8 @@ class _Conversation:
     def ask(self, text: str) -> bool:
         """Print one answer and its statistics; false when Ctrl-C ended it."""
         question = {"role": "user", "content": text}
-        answer = _Answer(self._session)
-        events = self._session.client.chat(self._model, [*self._messages, question], self._fields)
+        answer = _Answer(self._invocation)
+        events = self._invocation.client.chat(self._model, [*self._messages, question], self._fields)
         try:
             with closing(events):
                 for event in self._with_progress(events):
@@ -112,7 +114,7 @@ class _Conversation:
 
     def _with_progress(self, events: Iterator[Delta | ChatEnd]) -> Iterator[Delta | ChatEnd]:
         """The same events; while the first is awaited, how far the model's start is."""
-        with shown_progress(self._session, self._model):
+        with shown_progress(self._invocation, self._model):
             first = next(events)
         return chain((first,), events)
 
@@ -120,22 +122,22 @@ class _Conversation:
 class _Answer:
     """One answer on its way to the user: text to stdout, reasoning to stderr."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, invocation: Invocation) -> None:
+        self._invocation = invocation
         self._is_reasoning = False
         self.text = ""
 
     def show(self, event: Delta | ChatEnd) -> None:
-        if self._session.is_json:
-            self._session.emit({"type": "end" if isinstance(event, ChatEnd) else "delta"} | vars(event))
+        if self._invocation.is_json:
+            self._invocation.emit({"type": "end" if isinstance(event, ChatEnd) else "delta"} | vars(event))
         elif isinstance(event, ChatEnd):
             self.finish_line()
-            self._session.say(statistics_line(event.timings), "cyan")
+            self._invocation.say(statistics_line(event.timings), "cyan")
             if event.finish_reason == "length":
-                self._session.warn("the answer ends at the limit of tokens")
+                self._invocation.warn("the answer ends at the limit of tokens")
         elif event.is_reasoning:
             self._is_reasoning = True
-            self._session.err.print(Text(plain(event.text), "dim"), end="", soft_wrap=True)
+            self._invocation.err.print(Text(plain(event.text), "dim"), end="", soft_wrap=True)
         else:
             self._end_reasoning()
             typer.echo(plain(event.text), nl=False)
@@ -145,10 +147,10 @@ class _Answer:
     def finish_line(self) -> None:
         """What comes next stands on a line of its own."""
         self._end_reasoning()
-        if self.text and not self.text.endswith("\n") and not self._session.is_json:
+        if self.text and not self.text.endswith("\n") and not self._invocation.is_json:
             typer.echo()
 
     def _end_reasoning(self) -> None:
         if self._is_reasoning:
-            self._session.err.print()
+            self._invocation.err.print()
             self._is_reasoning = False

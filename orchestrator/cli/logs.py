@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.invocation import invoked, plain
 from orchestrator.cli.options import Json, Model, Url
-from orchestrator.cli.session import plain, session
 
 
 def logs(
@@ -18,9 +18,9 @@ def logs(
     url: Url = None,
 ) -> None:
     """Print the log of a server; with --json an object a line."""
-    with session(ctx, url, as_json) as s, suppress(KeyboardInterrupt):
-        for line in s.client.logs(model, tail=tail, follow=follow):
+    with invoked(ctx, url, as_json) as cli, suppress(KeyboardInterrupt):
+        for line in cli.client.logs(model, tail=tail, follow=follow):
             if as_json:
-                s.emit({"model": model, "line": line})
+                cli.emit({"model": model, "line": line})
             else:
                 typer.echo(plain(line))

@@ -8,8 +8,8 @@ import typer
 
 from orchestrator import __version__
 from orchestrator.cli import chat, logs, models, serve, servers, status
+from orchestrator.cli.invocation import show_error
 from orchestrator.cli.options import Url
-from orchestrator.cli.session import show_error
 from orchestrator.errors import SlipstreamError
 
 app = typer.Typer(

@@ -2,18 +2,18 @@
 
 import typer
 
+from orchestrator.cli.invocation import invoked
 from orchestrator.cli.options import Json, Url
-from orchestrator.cli.session import session
 from orchestrator.cli.status import state_text
 from orchestrator.schemas import FileProblem, HfSource, ModelView, PypiSource
 
 
 def models(ctx: typer.Context, as_json: Json = False, url: Url = None) -> None:
     """List the catalogue: every model, where it comes from, whether its files are here."""
-    with session(ctx, url, as_json) as s:
-        found = s.client.models()
+    with invoked(ctx, url, as_json) as cli:
+        found = cli.client.models()
         if as_json:
-            s.emit(found)
+            cli.emit(found)
             return
         if found.models:
             rows = [
@@ -27,11 +27,11 @@ def models(ctx: typer.Context, as_json: Json = False, url: Url = None) -> None:
                 )
                 for view in found.models
             ]
-            s.table(("MODEL", "ALIASES", "STATE", "ON DISK", "SPECULATION", "SOURCE"), rows)
+            cli.table(("MODEL", "ALIASES", "STATE", "ON DISK", "SPECULATION", "SOURCE"), rows)
         else:
-            s.warn("no model: the orchestrator's folder of model files holds no valid *.yaml")
+            cli.warn("no model: the orchestrator's folder of model files holds no valid *.yaml")
         for problem in found.problems:
-            s.warn(_place(problem))
+            cli.warn(_place(problem))
 
 
 def _source(view: ModelView) -> str:

@@ -18,7 +18,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from orchestrator.cli.session import Session, plain
+from orchestrator.cli.invocation import Invocation, plain
 from orchestrator.errors import SlipstreamError
 from orchestrator.schemas import ServerState, ServerView
 
@@ -28,17 +28,17 @@ _UNDER_WAY = (ServerState.FETCHING, ServerState.LOADING, ServerState.WARMING, Se
 
 
 @contextmanager
-def shown_progress(session: Session, model: str) -> Iterator[None]:
+def shown_progress(invocation: Invocation, model: str) -> Iterator[None]:
     """Show state, elapsed time and fetched bytes of a server on stderr, until the block ends.
 
     A terminal gets a live line, anything else a line at each change; with --json there is none.
     """
-    if session.is_json:
+    if invocation.is_json:
         yield
         return
-    display = _Live(session) if session.err.is_terminal else _Lines(session)
+    display = LiveDisplay(invocation) if invocation.err.is_terminal else LineDisplay(invocation)
     done = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(session, model, display, done), daemon=True)
+    watcher = threading.Thread(target=_watch, args=(invocation, model, display, done), daemon=True)
     watcher.start()
     try:
         yield
@@ -48,11 +48,11 @@ def shown_progress(session: Session, model: str) -> Iterator[None]:
         display.close()
 
 
-class _Lines:
+class LineDisplay:
     """For pipes and logs: a line when the state changes, and now and then while bytes come."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, invocation: Invocation) -> None:
+        self._invocation = invocation
         self._last: tuple[ServerState, float] | None = None
 
     def show(self, view: ServerView) -> None:
@@ -65,7 +65,7 @@ class _Lines:
             return
         self._last = (view.state, now)
         size = f", {view.progress.done_bytes / 1e6:.1f} MB" if view.progress else ""
-        self._session.err.print(Text(plain(f"{view.model}: {view.state}{size}")), soft_wrap=True)
+        self._invocation.err.print(Text(plain(f"{view.model}: {view.state}{size}")), soft_wrap=True)
 
     def close(self) -> None:
         pass
@@ -82,17 +82,17 @@ class _WhileFetching(ProgressColumn):
         return self._column(task) if task.fields["fetching"] else Text()  # type: ignore[return-value]
 
 
-class _Live:
+class LiveDisplay:
     """For a terminal: one line that is redrawn, and gone at the end."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, invocation: Invocation) -> None:
         fetching = (BarColumn(bar_width=30), DownloadColumn(), TransferSpeedColumn())
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
             TimeElapsedColumn(),
             *(_WhileFetching(column) for column in fetching),
-            console=session.err,
+            console=invocation.err,
             transient=True,
         )
         self._task = self._progress.add_task("", fetching=False, total=None)
@@ -112,10 +112,10 @@ class _Live:
         self._progress.stop()
 
 
-def _watch(session: Session, model: str, display: _Lines | _Live, done: threading.Event) -> None:
+def _watch(invocation: Invocation, model: str, display: LineDisplay | LiveDisplay, done: threading.Event) -> None:
     try:
         while not done.is_set():
-            view = session.client.server(model)
+            view = invocation.client.server(model)
             if view.state in _UNDER_WAY and not done.is_set():
                 display.show(view)
             done.wait(_POLL_SECONDS)

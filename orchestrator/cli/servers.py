@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.invocation import Invocation, invoked
 from orchestrator.cli.options import DryRun, Flags, Json, Model, Url, parse_flags
 from orchestrator.cli.progress import shown_progress
-from orchestrator.cli.session import Session, session
 from orchestrator.schemas import Desired, Plan, ServerPut, ServerState, ServerView, SwapRequest
 
 _INTERRUPTED = 130
@@ -28,23 +28,23 @@ def start(
         raise typer.BadParameter("--flag and --no-flags exclude each other")
     flags = {} if no_flags else parse_flags(flag)
     body = ServerPut(state=Desired.RUNNING, flags=flags)
-    with session(ctx, url, as_json) as s:
+    with invoked(ctx, url, as_json) as cli:
         if flags is None and not dry_run:
-            _run(s, model, lambda: s.client.start(model))
+            _run(cli, model, lambda: cli.client.start(model))
         else:
-            _run(s, model, lambda: s.client.put_server(model, body, dry_run=dry_run))
+            _run(cli, model, lambda: cli.client.put_server(model, body, dry_run=dry_run))
 
 
 def stop(ctx: typer.Context, model: Model, as_json: Json = False, url: Url = None) -> None:
     """Stop a server. A later request for its model starts it again."""
-    with session(ctx, url, as_json) as s:
-        _run(s, model, lambda: s.client.stop(model))
+    with invoked(ctx, url, as_json) as cli:
+        _run(cli, model, lambda: cli.client.stop(model))
 
 
 def restart(ctx: typer.Context, model: Model, as_json: Json = False, url: Url = None) -> None:
     """Stop a server and start it again, with its model file and flags as they are now."""
-    with session(ctx, url, as_json) as s:
-        _run(s, model, lambda: s.client.restart(model))
+    with invoked(ctx, url, as_json) as cli:
+        _run(cli, model, lambda: cli.client.restart(model))
 
 
 def swap(
@@ -61,40 +61,42 @@ def swap(
 ) -> None:
     """Start MODEL in place of others. If it does not start, what ran before runs again."""
     body = SwapRequest.model_construct(start=model, stop=tuple(stop) if stop else None, flags=parse_flags(flag))
-    with session(ctx, url, as_json) as s:
-        _run(s, model, lambda: s.client.swap(body, dry_run=dry_run))
+    with invoked(ctx, url, as_json) as cli:
+        _run(cli, model, lambda: cli.client.swap(body, dry_run=dry_run))
 
 
-def _run(session: Session, model: str, call: Callable[[], ServerView | Plan]) -> None:
+def _run(invocation: Invocation, model: str, call: Callable[[], ServerView | Plan]) -> None:
     try:
-        with shown_progress(session, model):
+        with shown_progress(invocation, model):
             result = call()
     except KeyboardInterrupt:
-        session.warn(f"not waiting any longer; the orchestrator goes on (see `slipstream status {shlex.quote(model)}`)")
+        invocation.warn(
+            f"not waiting any longer; the orchestrator goes on (see `slipstream status {shlex.quote(model)}`)"
+        )
         raise typer.Exit(_INTERRUPTED) from None
-    if session.is_json:
-        session.emit(result)
+    if invocation.is_json:
+        invocation.emit(result)
     elif isinstance(result, Plan):
-        _show_plan(session, result)
+        _show_plan(invocation, result)
     else:
-        _show_view(session, result)
+        _show_view(invocation, result)
 
 
-def _show_view(session: Session, view: ServerView) -> None:
+def _show_view(invocation: Invocation, view: ServerView) -> None:
     if view.state is ServerState.READY:
         speculation = "without speculation" if view.spec_type == "none" else f"speculation {view.spec_type}"
-        session.say(f"{view.model} is ready, {speculation}; its last start took {view.start_seconds or 0:.1f} s")
+        invocation.say(f"{view.model} is ready, {speculation}; its last start took {view.start_seconds or 0:.1f} s")
     else:
-        session.say(f"{view.model} is {view.state}")
+        invocation.say(f"{view.model} is {view.state}")
     for warning in view.warnings:
-        session.warn(f"warning: {warning}")
+        invocation.warn(f"warning: {warning}")
 
 
-def _show_plan(session: Session, plan: Plan) -> None:
+def _show_plan(invocation: Invocation, plan: Plan) -> None:
     if not plan.actions:
-        session.say("nothing to do")
+        invocation.say("nothing to do")
         return
-    session.table(("DO", "MODEL", "WHY"), [(a.do, a.model, a.why) for a in plan.actions])
+    invocation.table(("DO", "MODEL", "WHY"), [(a.do, a.model, a.why) for a in plan.actions])
     for action in plan.actions:
         if action.argv:
-            session.say(shlex.join(("llama-server", *action.argv)), "dim")
+            invocation.say(shlex.join(("llama-server", *action.argv)), "dim")

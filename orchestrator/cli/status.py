@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from orchestrator.cli.invocation import invoked
 from orchestrator.cli.options import Json, Url
-from orchestrator.cli.session import session
 from orchestrator.cli.slots import Slot, read_slots
 from orchestrator.schemas import ServerState, ServerView
 
@@ -22,23 +22,23 @@ def status(
     url: Url = None,
 ) -> None:
     """Show every server: its state, and per slot how drafts fare. A dash is "no data"."""
-    with session(ctx, url, as_json) as s:
-        servers = (s.client.server(model),) if model else s.client.servers().servers
-        slots = read_slots(s.client.metrics())
+    with invoked(ctx, url, as_json) as cli:
+        servers = (cli.client.server(model),) if model else cli.client.servers().servers
+        slots = read_slots(cli.client.metrics())
         if as_json:
             found = [
                 view.model_dump(mode="json") | {"slots": [slot.as_json() for slot in slots.get(view.model, ())]}
                 for view in servers
             ]
-            s.emit({"servers": found})
+            cli.emit({"servers": found})
             return
         columns = ("MODEL", "STATE", "SPECULATION", "SLOT", "BUSY", "DRAFTED", "ACCEPTED", "TOK/ROUND", "TOK/S")
-        s.table(columns, [row for view in servers for row in _rows(view, slots.get(view.model, []))])
+        cli.table(columns, [row for view in servers for row in _rows(view, slots.get(view.model, []))])
         for view in servers:
             if view.failure is not None:
-                s.warn(f"{view.model}: {view.failure.message}")
+                cli.warn(f"{view.model}: {view.failure.message}")
             for warning in view.warnings:
-                s.warn(f"{view.model}: {warning}")
+                cli.warn(f"{view.model}: {warning}")
 
 
 def state_text(state: ServerState) -> Text:

@@ -14,7 +14,7 @@ import httpx
 from starlette.types import Message, Receive, Scope, Send
 
 from orchestrator.errors import Code, SlipstreamError
-from orchestrator.gateway.body import read_body, with_defaults
+from orchestrator.gateway.body import prepared, read_body, wants_logprobs
 from orchestrator.gateway.upstream import NotReached, Upstream
 from orchestrator.servers import Manager
 from orchestrator.telemetry import Requests
@@ -40,6 +40,8 @@ class Gateway:
         self._requests = requests
         self._max_request_bytes = max_request_bytes
         self._upstream = Upstream(client, upstream_timeout_seconds)
+        # Patch 0003 came with 0004, which a flag tells of.
+        self._can_pause_drafting = manager.flags.has("spec-draft-relaxed-top-n")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; every error has OpenAI's shape."""
@@ -89,7 +91,13 @@ class Gateway:
             await self._manager.refresh()
         spec = self._manager.catalog.get(model)
 
-        body = with_defaults(raw, request, spec.defaults)
+        if wants_logprobs(request) and spec.speculation.type != "none" and not self._can_pause_drafting:
+            raise SlipstreamError(
+                Code.INVALID_REQUEST,
+                f"{spec.name!r} drafts, and this llama-server gives no real logprobs while it does",
+                hint="build the patched server with `make server`, or ask without logprobs",
+            )
+        body = prepared(raw, request, spec.defaults)
         outcome = "server_error"
         try:
             outcome = await _unless_gone(self._answer(scope, model, body, send), receive)
@@ -108,9 +116,9 @@ class Gateway:
             return await self._upstream.forward(scope, server, body, send)
         except NotReached:
             # It died, and its end is noticed within this time; then the next one is started.
-            if server.child is not None:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(server.child.exited.wait(), _END_NOTICED_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_END_NOTICED_SECONDS):
+                    await server.until_end_noticed()
         try:
             return await self._upstream.forward(scope, await self._manager.ensure(model), body, send)
         except NotReached as e:
@@ -171,7 +179,7 @@ def _model_of(request: dict[str, Any]) -> str:
 def _require_method(scope: Scope, method: str) -> None:
     if scope["method"] != method:
         message = f"{scope['path']} takes {method}, got {scope['method']}"
-        raise SlipstreamError(Code.METHOD_NOT_ALLOWED, message)
+        raise SlipstreamError(Code.METHOD_NOT_ALLOWED, message, headers={"allow": method})
 
 
 def _model_entry(name: str, model: str) -> dict[str, Any]:

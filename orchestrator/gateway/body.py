@@ -27,7 +27,18 @@ async def read_body(receive: Receive, limit_bytes: int) -> bytes | None:
             return b"".join(chunks)
 
 
-def with_defaults(raw: bytes, request: dict[str, Any], defaults: dict[str, Any]) -> bytes:
-    """`raw` itself when the client set every field that has a default, else the request with them filled in."""
-    absent = {k: v for k, v in defaults.items() if k not in request}
-    return json.dumps(request | absent).encode() if absent else raw
+def prepared(raw: bytes, request: dict[str, Any], defaults: dict[str, Any]) -> bytes:
+    """The body for the server: `defaults` where the client is silent, no drafting where it asks for logprobs.
+
+    llama-server gives a drafted token the logprob 0.0 (llama.cpp#27972), so real ones cost the drafts of this one
+    request (patch 0003). `raw` itself comes back when there is nothing to add.
+    """
+    added = {k: v for k, v in defaults.items() if k not in request}
+    if wants_logprobs(request | added) and request.get("speculative.n_max") != 0:
+        added["speculative.n_max"] = 0
+    return json.dumps(request | added).encode() if added else raw
+
+
+def wants_logprobs(request: dict[str, Any]) -> bool:
+    """Whether the answer has to carry probabilities, in any of the dialects."""
+    return any(bool(request.get(field)) for field in ("logprobs", "top_logprobs", "n_probs"))

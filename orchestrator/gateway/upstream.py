@@ -36,7 +36,7 @@ class Upstream:
         event in an event stream (and no `[DONE]`), and with a broken connection elsewhere: never as if whole.
         """
         child = server.child
-        if child is None:
+        if child is None or child.is_dead:
             raise NotReached
         request = self._client.build_request(
             "POST",

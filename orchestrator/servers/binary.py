@@ -37,8 +37,10 @@ def _is_patched(server: Path) -> bool:
 
 async def read_flags(binary: Path, env: dict[str, str]) -> FlagTable:
     """Ask the binary itself: `--version` and `--help`."""
-    version = await _output(binary, "--version", env)
-    table = parse_help(await _output(binary, "--help", env), version.strip().splitlines()[0].removeprefix("version: "))
+    version = (await _output(binary, "--version", env)).strip()
+    if not version:
+        raise SlipstreamError(Code.MISCONFIGURED, f"{binary} --version printed nothing: it is not a llama-server")
+    table = parse_help(await _output(binary, "--help", env), version.splitlines()[0].removeprefix("version: "))
     if not table.has("model"):
         raise SlipstreamError(Code.MISCONFIGURED, f"{binary} --help lists no --model: it is not a llama-server")
     return table

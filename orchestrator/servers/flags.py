@@ -18,6 +18,7 @@ _CHOICES = re.compile(r"^[\[{<]([\w-]+(?:[|,][\w-]+)+)[\]}>]$")
 _SEVERAL = re.compile(r"^[a-z][a-z0-9-]*(,[a-z][a-z0-9-]*)+$")
 _PATH_VALUE = re.compile(r"FNAME|FILE|PATH|\bDIR\b")
 _PATH_NAME = re.compile(r"(^|-)(file|path|dir|cache-static|cache-dynamic|preset)($|-)")
+_NUMBERS = frozenset({"N", "P", "L", "R", "SEED", "SECONDS", "SIMILARITY", "INDEX"})
 _HELP_COLUMN = 40
 
 # What Slipstream sets itself, by reason. A test lists every flag of the pinned binary that ends up refused.
@@ -213,8 +214,8 @@ def _value_problem(shown: str, flag: FlagInfo, value: FlagValue) -> str | None:
     text = str(value)
     if flag.choices and text not in flag.choices:
         return f"{shown} takes one of {', '.join(flag.choices)}; got {text!r}"
-    if flag.value == "N" and not re.fullmatch(r"-?\d+(\.\d+)?", text) and text not in ("auto", "all"):
+    if flag.value in _NUMBERS and not re.fullmatch(r"-?\d+(\.\d+)?", text) and text not in ("auto", "all"):
         return f"{shown} takes a number; got {text!r}"
-    if "\0" in text or text.startswith("--"):
+    if not text or "\0" in text or text.startswith("--"):
         return f"{shown} takes a value ({flag.value}); got {text!r}"
     return None

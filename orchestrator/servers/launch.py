@@ -74,14 +74,14 @@ def _speculation_flags(speculation: Speculation, table: FlagTable, has_drafter: 
                 Code.INVALID_FLAG, f"speculation.type {kind!r} needs a `drafter` in the model file; there is none"
             )
     flags: dict[str, FlagValue] = {}
-    for field, flag in _SPECULATION_FLAGS.items():
-        value = getattr(speculation, field)
+    for name, flag in _SPECULATION_FLAGS.items():
+        value = getattr(speculation, name)
         if value is None:
             continue
         if not table.has(flag):
             raise SlipstreamError(
                 Code.INVALID_FLAG,
-                f"speculation.{field} needs --{flag}, which this llama-server ({table.version}) does not have",
+                f"speculation.{name} needs --{flag}, which this llama-server ({table.version}) does not have",
                 hint="build the patched server with `make server`",
             )
         flags[flag] = value

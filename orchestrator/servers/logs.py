@@ -14,6 +14,7 @@ class LogBuffer:
         self._lines: deque[str] = deque(maxlen=capacity)
         self._followers: set[asyncio.Queue[str | None]] = set()
         self.count = 0
+        self._closed = False
 
     def append(self, line: str) -> None:
         """Add a line and hand it to every follower."""
@@ -31,6 +32,8 @@ class LogBuffer:
         """The last `lines` lines, then every new one until `close`."""
         queue: asyncio.Queue[str | None] = asyncio.Queue(_FOLLOWER_LINES)
         past = self.tail(lines)
+        if self._closed:
+            queue.put_nowait(None)
         self._followers.add(queue)
         try:
             for line in past:
@@ -41,7 +44,8 @@ class LogBuffer:
             self._followers.discard(queue)
 
     def close(self) -> None:
-        """End every follower."""
+        """End every follower, those to come too."""
+        self._closed = True
         for queue in self._followers:
             while queue.full():
                 queue.get_nowait()

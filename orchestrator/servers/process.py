@@ -73,6 +73,14 @@ class Child:
             self._signal(signal.SIGKILL)
             await asyncio.wait_for(self.exited.wait(), _KILL_TIMEOUT_SECONDS)
 
+    @property
+    def is_dead(self) -> bool:
+        """Asked of the kernel, since the event loop hears of a death only in its next turn."""
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return True
+
     def kill(self) -> None:
         """KILL to the group, without waiting."""
         self._signal(signal.SIGKILL)
@@ -85,13 +93,14 @@ class Child:
         """Why it ended, from exit status and last lines."""
         code = self.process.returncode
         tail = self.tail()
+        said = next((line for line in reversed(tail) if _is_complaint(line)), "")
         if code is not None and code < 0:
-            name = signal.Signals(-code).name
-            message = f"llama-server was killed by {name}"
-            return Failure(reason="killed", message=message, exit_code=code, log_tail=tail)
-        said = next((line for line in reversed(tail) if _is_complaint(line)), tail[-1] if tail else "")
-        message = f"llama-server ended with status {code}" + (f": {said}" if said else "")
-        return Failure(reason="exited", message=message, exit_code=code, log_tail=tail)
+            reason, end = "killed", f"llama-server was killed by {signal.Signals(-code).name}"
+        else:
+            reason, end = "exited", f"llama-server ended with status {code}"
+            said = said or (tail[-1] if tail else "")
+        message = f"{end}: {said}" if said else end
+        return Failure(reason=reason, message=message, exit_code=code, log_tail=tail)
 
     def _signal(self, number: signal.Signals) -> None:
         # The group, not the process alone: a server's own children must go too.

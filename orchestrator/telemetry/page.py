@@ -16,6 +16,7 @@ CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 def render(servers: Sequence[ServerSnapshot], requests: Requests, version: str, llama_server: str) -> bytes:
     """The page in Prometheus' text format."""
+    requests.keep_only({server.model for server in servers})
     registry = CollectorRegistry(auto_describe=False)
     for collector in (
         BuildCollector(version, llama_server),

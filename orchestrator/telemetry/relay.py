@@ -7,6 +7,7 @@ from prometheus_client.registry import Collector
 
 from orchestrator.telemetry.snapshot import ServerSnapshot
 
+_PREFIX = "llamacpp:"
 # Shown under our own names, with the speculation type beside them: see slots.py.
 _RENAMED_PREFIX = "llamacpp:slot_"
 
@@ -27,7 +28,7 @@ class RelayCollector(Collector):
         merged: dict[str, Metric] = {}
         for server in self._servers:
             for family in server.families:
-                if family.name.startswith(_RENAMED_PREFIX):
+                if not family.name.startswith(_PREFIX) or family.name.startswith(_RENAMED_PREFIX):
                     continue
                 ours = merged.setdefault(family.name, Metric(family.name, family.documentation, family.type))
                 for sample in family.samples:

@@ -1,6 +1,6 @@
 """Requests of the gateway."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily
@@ -21,6 +21,10 @@ class Requests(Collector):
     def count(self, model: str, outcome: str) -> None:
         """Count one finished request. `model` is a name of the catalogue, so that the label stays bounded."""
         self._counts[model, outcome] = self._counts.get((model, outcome), 0) + 1
+
+    def keep_only(self, models: Collection[str]) -> None:
+        """Forget models that are gone: their series end."""
+        self._counts = {key: n for key, n in self._counts.items() if key[0] in models}
 
     def collect(self) -> Iterator[Metric]:
         """One family."""

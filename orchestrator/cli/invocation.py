@@ -22,7 +22,7 @@ _PICTURES |= {c: 0xFFFD for c in range(0x80, 0xA0)} | {0x7F: 0x2421, 0x0D: None}
 del _PICTURES[0x0A], _PICTURES[0x09]
 
 
-class Session:
+class Invocation:
     """Results go to stdout, as JSON or for people; everything else goes to stderr."""
 
     def __init__(self, client: Client, is_json: bool) -> None:
@@ -55,10 +55,10 @@ class Session:
 
 
 @contextmanager
-def session(ctx: typer.Context, url: str | None, is_json: bool) -> Iterator[Session]:
-    """A session for one command; the command's own --url goes before that of `slipstream --url`."""
+def invoked(ctx: typer.Context, url: str | None, is_json: bool) -> Iterator[Invocation]:
+    """An invocation of one command; the command's own --url goes before that of `slipstream --url`."""
     with Client(url or ctx.obj) as client:
-        yield Session(client, is_json)
+        yield Invocation(client, is_json)
 
 
 def console(*, stderr: bool) -> Console:

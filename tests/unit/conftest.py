@@ -1,0 +1,107 @@
+"""A world of servers in this process: the real manager, and the fake llama-server where a fault is provoked."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import pytest
+import uvloop
+
+from orchestrator.db import Database
+from orchestrator.servers import FlagTable, Manager, ModelFiles, Runtime, Wanted, child_environment, read_flags
+from tests import REPOSITORY
+
+FAKE_SERVER = REPOSITORY / "tests" / "support" / "fake_server.py"
+T = TypeVar("T")
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The loop that the orchestrator runs on: child processes behave otherwise on asyncio's own."""
+    return {"uvloop": uvloop.new_event_loop}
+
+
+async def until(probe: Callable[[], T], what: str, deadline_seconds: float = 10.0) -> T:
+    """Call `probe` until it answers something true; TimeoutError names `what` after the deadline."""
+    try:
+        async with asyncio.timeout(deadline_seconds):
+            while not (answer := probe()):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            return answer
+    except TimeoutError:
+        raise TimeoutError(f"not within {deadline_seconds:g} s: {what}") from None
+
+
+@dataclass
+class World:
+    """Models on disk whose GGUF is a script for the fake server, and the manager over them."""
+
+    folder: Path
+    client: httpx.AsyncClient
+    flags: FlagTable
+    database: Database
+    limits: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.models_dir = self.folder / "models"
+        self.empty = self.folder / "empty"
+        for path in (self.models_dir, self.empty):
+            path.mkdir(exist_ok=True)
+        self.manager = self.new_manager()
+
+    def new_manager(self) -> Manager:
+        files = ModelFiles(self.models_dir, self.folder / "cache")
+        return Manager(files, Wanted(self.database), self.flags, self.runtime())
+
+    def runtime(self) -> Runtime:
+        settings: dict[str, Any] = {"start_timeout_seconds": 10.0, "stop_timeout_seconds": 5.0, "log_lines": 500}
+        return Runtime(binary=FAKE_SERVER, empty_folder=self.empty, client=self.client, **settings | self.limits)
+
+    async def model(self, name: str, fields: dict[str, Any] | None = None, **script: Any) -> None:
+        """Write a model file and its script, and have the catalogue read it."""
+        spec = {"name": name, "source": {"path": f"{name}.json"}} | (fields or {})
+        (self.models_dir / f"{name}.yaml").write_text(json.dumps(spec))
+        self.script(name, **script)
+        await self.manager.refresh()
+
+    def script(self, name: str, **script: Any) -> None:
+        """What the fake server does from its next start on."""
+        script = {"starts": str(self.folder / f"{name}.starts")} | script
+        (self.models_dir / f"{name}.json").write_text(json.dumps(script))
+
+    def starts(self, name: str) -> list[int]:
+        """Process ids of every start of a model, oldest first."""
+        path = self.folder / f"{name}.starts"
+        return [int(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def gate(self, name: str) -> Path:
+        """A file that a script waits for; `touch()` opens the gate."""
+        return self.folder / f"{name}.gate"
+
+
+@pytest.fixture(scope="session")
+def fake_flags() -> FlagTable:
+    env = child_environment(Path("/nonexistent"))
+    return asyncio.run(read_flags(FAKE_SERVER, env))
+
+
+@asynccontextmanager
+async def open_world(folder: Path, flags: FlagTable, **limits: Any) -> AsyncIterator[World]:
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
+        database = stack.enter_context(Database(folder / "state"))
+        world = World(folder, client, flags, database, limits)
+        try:
+            yield world
+        finally:
+            await world.manager.close()
+
+
+@pytest.fixture
+async def world(tmp_path: Path, fake_flags: FlagTable) -> AsyncIterator[World]:
+    async with open_world(tmp_path, fake_flags) as made:
+        yield made

@@ -1,0 +1,87 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import Code, SlipstreamError
+from orchestrator.schemas import ModelSpec
+from orchestrator.servers.flags import FlagTable
+from orchestrator.servers.launch import Launch, plan_launch
+
+TARGET = Path("/cache/models/target.gguf")
+DRAFTER = Path("/cache/models/drafter.gguf")
+
+
+def spec(**fields: Any) -> ModelSpec:
+    return ModelSpec.model_validate({"name": "m", "source": {"path": "target.gguf"}} | fields)
+
+
+def launch(table: FlagTable, drafter: Path | None = None, flags: dict[str, Any] | None = None, **fields: Any) -> Launch:
+    return plan_launch(spec(**fields), flags or {}, table, TARGET, drafter)
+
+
+def refused(table: FlagTable, drafter: Path | None = None, **fields: Any) -> SlipstreamError:
+    with pytest.raises(SlipstreamError) as caught:
+        launch(table, drafter, **fields)
+    assert caught.value.code is Code.INVALID_FLAG
+    return caught.value
+
+
+def test_what_every_server_is_told(fake_flags: FlagTable) -> None:
+    assert launch(fake_flags).argv == (
+        *("--model", str(TARGET), "--alias", "m", "--host", "127.0.0.1", "--port", "0", "--offline"),
+        *("--metrics", "--slots", "--spec-type", "none"),
+    )
+
+
+def test_drafter_and_speculation_are_told(fake_flags: FlagTable) -> None:
+    made = launch(fake_flags, DRAFTER, speculation={"type": "draft-simple", "n_max": 5})
+    assert made.argv[-6:] == (
+        *("--spec-type", "draft-simple", "--spec-draft-model", str(DRAFTER), "--spec-draft-n-max", "5"),
+    )
+    assert (made.spec_type, made.must_draft) == ("draft-simple", True)
+
+
+def test_operator_goes_before_model_file_and_model_file_before_speculation(fake_flags: FlagTable) -> None:
+    fields: dict[str, Any] = {
+        "speculation": {"type": "draft-mtp", "n_max": 2},
+        "server": {"spec_draft_n_max": 3, "ctx_size": 1024},
+    }
+    assert launch(fake_flags, **fields).argv[-4:] == ("--spec-draft-n-max", "3", "--ctx-size", "1024")
+    made = launch(fake_flags, flags={"ctx-size": 2048, "spec-draft-n-max": 4}, **fields)
+    assert made.argv[-4:] == ("--spec-draft-n-max", "4", "--ctx-size", "2048")
+
+
+def test_clients_see_no_folder(fake_flags: FlagTable) -> None:
+    shown = launch(fake_flags, DRAFTER, speculation={"type": "draft-simple"}).shown_argv
+    assert "target.gguf" in shown and "drafter.gguf" in shown
+    assert "/cache" not in " ".join(shown)
+
+
+def test_request_defaults_do_not_change_a_launch(fake_flags: FlagTable) -> None:
+    assert launch(fake_flags) == launch(fake_flags, defaults={"temperature": 0}, aliases=["n"])
+    assert launch(fake_flags) != launch(fake_flags, server={"ctx_size": 1})
+
+
+@pytest.mark.parametrize("kind, must", [("none", False), ("ngram-map-k", False), ("ngram-map-k,draft-mtp", True)])
+def test_who_must_draft(fake_flags: FlagTable, kind: str, must: bool) -> None:
+    assert launch(fake_flags, speculation={"type": kind}).must_draft is must
+
+
+def test_an_unknown_type_names_the_known_ones(fake_flags: FlagTable) -> None:
+    message = refused(fake_flags, speculation={"type": "draft-magic"}).message
+    assert "'draft-magic'" in message and "draft-mtp" in message
+
+
+def test_a_type_that_needs_a_drafter_says_so(fake_flags: FlagTable) -> None:
+    assert "needs a `drafter`" in refused(fake_flags, speculation={"type": "draft-simple"}).message
+
+
+def test_relaxed_acceptance_needs_the_patched_server(fake_flags: FlagTable) -> None:
+    error = refused(fake_flags, speculation={"type": "draft-mtp", "relaxed_top_n": 5})
+    assert "--spec-draft-relaxed-top-n" in error.message
+    assert error.hint is not None and "make server" in error.hint
+
+
+def test_a_model_file_is_held_to_the_same_rules_as_an_operator(fake_flags: FlagTable) -> None:
+    assert "--log-file is refused" in refused(fake_flags, server={"log_file": "x"}).message

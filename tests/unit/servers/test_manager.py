@@ -1,0 +1,458 @@
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import Code, SlipstreamError
+from orchestrator.schemas import Desired, Plan, ServerPut, ServerState, ServerView, SwapRequest
+from orchestrator.servers import FlagTable, Manager
+from tests.support.orchestrator import is_gone
+from tests.unit.conftest import World, open_world, until
+
+
+def state(world: World, model: str) -> ServerState:
+    return world.manager.server(model).state
+
+
+async def refused(work: Any) -> SlipstreamError:
+    with pytest.raises(SlipstreamError) as caught:
+        await work
+    return caught.value
+
+
+async def test_start_makes_ready_and_keeps_the_want(world: World) -> None:
+    await world.model("a")
+    view = await world.manager.start("a")
+    assert (view.state, view.desired) == (ServerState.READY, Desired.RUNNING)
+    assert view.pid in world.starts("a")
+    assert view.start_seconds is not None
+    assert world.database.servers() == {"a": (Desired.RUNNING, {})}
+
+
+async def test_view_shows_no_folder(world: World) -> None:
+    await world.model("a")
+    view = await world.manager.start("a")
+    assert "a.json" in view.argv
+    assert str(world.folder) not in " ".join(view.argv)
+
+
+async def test_twenty_requests_start_one_process(world: World) -> None:
+    gate = world.gate("load")
+    await world.model("a", load_gate=str(gate))
+    waiting = [asyncio.create_task(world.manager.ensure("a")) for _ in range(20)]
+    await until(lambda: world.starts("a"), "the process has started")
+    gate.touch()
+    servers = await asyncio.gather(*waiting)
+    assert len({id(server) for server in servers}) == 1
+    assert len(world.starts("a")) == 1
+
+
+async def test_an_alias_leads_to_the_same_server(world: World) -> None:
+    await world.model("a", {"aliases": ["first"]})
+    await asyncio.gather(world.manager.ensure("a"), world.manager.ensure("first"))
+    assert len(world.starts("a")) == 1
+
+
+async def test_a_waiting_request_that_leaves_does_not_end_the_load(world: World) -> None:
+    gate = world.gate("load")
+    await world.model("a", load_gate=str(gate))
+    leaver, stayer = (asyncio.create_task(world.manager.ensure("a")) for _ in range(2))
+    await until(lambda: world.starts("a"), "the process has started")
+    leaver.cancel()
+    await asyncio.wait({leaver})
+    gate.touch()
+    assert (await stayer).is_ready
+    assert len(world.starts("a")) == 1
+
+
+@pytest.mark.parametrize("starters", [2, 10])
+async def test_starts_at_the_same_time_join(world: World, starters: int) -> None:
+    await world.model("a")
+    views = await asyncio.gather(*(world.manager.start("a") for _ in range(starters)))
+    assert {view.state for view in views} == {ServerState.READY}
+    assert len(world.starts("a")) == 1
+
+
+async def test_a_start_right_after_a_load_began_joins_it(world: World) -> None:
+    await world.model("a")
+    request = asyncio.create_task(world.manager.ensure("a"))
+    await until(lambda: world.manager.server("a").busy, "the load has begun")
+    await world.manager.start("a")
+    assert (await request).is_ready
+    assert len(world.starts("a")) == 1
+
+
+async def test_stop_during_a_load_cancels_it_and_leaves_no_process(world: World) -> None:
+    await world.model("a", load_gate=str(world.gate("never")))
+    starting = asyncio.create_task(world.manager.start("a"))
+    [pid] = await until(lambda: world.starts("a"), "the process has started")
+    view = await world.manager.stop("a")
+    assert (view.state, view.pid, view.failure) == (ServerState.STOPPED, None, None)
+    assert is_gone(pid)
+    assert (await refused(starting)).code is Code.CONFLICT
+    assert world.database.servers() == {"a": (Desired.STOPPED, {})}
+
+
+async def test_a_request_whose_load_is_stopped_hears_when_to_come_back(world: World) -> None:
+    await world.model("a", load_gate=str(world.gate("never")))
+    request = asyncio.create_task(world.manager.ensure("a"))
+    await until(lambda: world.starts("a"), "the process has started")
+    await world.manager.stop("a")
+    error = await refused(request)
+    assert error.status == 503
+    assert error.retry_after_seconds is not None
+
+
+async def test_a_request_whose_load_is_replaced_gets_the_new_server(world: World) -> None:
+    await world.model("a", load_gate=str(world.gate("never")))
+    request = asyncio.create_task(world.manager.ensure("a"))
+    await until(lambda: world.starts("a"), "the process has started")
+    world.script("a")
+    await world.manager.put("a", ServerPut(flags={"ctx_size": 512}))
+    assert (await request).is_ready
+    assert len(world.starts("a")) == 2
+
+
+async def test_stop_of_a_stopped_server_does_nothing(world: World) -> None:
+    await world.model("a")
+    assert (await world.manager.stop("a")).state is ServerState.STOPPED
+    assert world.starts("a") == []
+
+
+async def test_a_request_brings_back_a_stopped_server(world: World) -> None:
+    await world.model("a")
+    await world.manager.start("a")
+    await world.manager.stop("a")
+    assert (await world.manager.ensure("a")).is_ready
+    assert world.database.servers()["a"][0] is Desired.STOPPED
+
+
+async def test_restart_makes_a_new_process(world: World) -> None:
+    await world.model("a")
+    first = (await world.manager.start("a")).pid
+    second = await world.manager.restart("a")
+    assert second.pid != first
+    assert first is not None and is_gone(first)
+    assert second.restarts == 1
+
+
+class TestFailure:
+    async def test_failed_start_is_refused_quickly_with_retry_after(self, world: World) -> None:
+        await world.model("a", exit_in_load=3, complaint="E cannot do it")
+        first = await refused(world.manager.ensure("a"))
+        assert first.code is Code.SERVER_START_FAILED
+        again = await refused(world.manager.ensure("a"))
+        assert again.status == 503
+        assert again.retry_after_seconds is not None and 0 < again.retry_after_seconds <= 10
+        assert len(world.starts("a")) == 1
+        view = world.manager.view(world.manager.server("a"))
+        assert view.state is ServerState.FAILED
+        assert view.failure is not None
+        assert (view.failure.reason, view.failure.exit_code) == ("exited", 3)
+        assert "E cannot do it" in view.failure.message
+
+    async def test_operator_starts_a_failed_server_at_once(self, world: World) -> None:
+        await world.model("a", exit_in_load=3)
+        await refused(world.manager.ensure("a"))
+        world.script("a")
+        view = await world.manager.start("a")
+        assert (view.state, view.failure) == (ServerState.READY, None)
+        assert (await world.manager.ensure("a")).is_ready
+
+    async def test_stop_of_a_failed_server_forgets_the_failure(self, world: World) -> None:
+        await world.model("a", exit_in_load=3)
+        await refused(world.manager.ensure("a"))
+        view = await world.manager.stop("a")
+        assert (view.state, view.failure) == (ServerState.STOPPED, None)
+        world.script("a")
+        assert (await world.manager.ensure("a")).is_ready
+
+    async def test_new_flags_for_a_failed_server_count_at_once(self, world: World) -> None:
+        await world.model("a", exit_in_load=3)
+        await refused(world.manager.ensure("a"))
+        world.script("a")
+        await world.manager.put("a", ServerPut(flags={"ctx_size": 512}))
+        assert (await world.manager.ensure("a")).is_ready
+
+    async def test_a_killed_ready_server_is_started_by_the_next_request(self, world: World) -> None:
+        await world.model("a")
+        server = await world.manager.ensure("a")
+        assert server.child is not None
+        server.child.process.kill()
+        await until(lambda: state(world, "a") is ServerState.FAILED, "its end is seen")
+        failure = world.manager.view(server).failure
+        assert failure is not None
+        assert (failure.reason, failure.exit_code) == ("killed", -9)
+        assert (await world.manager.ensure("a")).is_ready
+
+    async def test_a_server_that_keeps_dying_rests(self, world: World) -> None:
+        await world.model("a")
+        error = None
+        for _ in range(5):
+            try:
+                server = await world.manager.ensure("a")
+            except SlipstreamError as e:
+                error = e
+                break
+            assert server.child is not None
+            server.child.process.kill()
+            await until(lambda: state(world, "a") is ServerState.FAILED, "its end is seen")
+        assert error is not None
+        assert error.status == 503 and error.retry_after_seconds is not None
+        assert len(world.starts("a")) < 5
+
+    async def test_message_for_clients_has_no_path(self, world: World) -> None:
+        await world.model("a", exit_in_load=1, complaint=f"E failed to load model '{world.folder}/models/a.json'")
+        first = await refused(world.manager.ensure("a"))
+        second = await refused(world.manager.ensure("a"))
+        assert str(world.folder) not in first.message + second.message
+
+    async def test_log_tail_is_of_the_process_that_failed(self, world: World) -> None:
+        await world.model("a", lines=5, complaint="E said by the first")
+        await world.manager.start("a")
+        world.script("a", exit_in_load=1)
+        await refused(world.manager.restart("a"))
+        world.script("a", exit_in_load=1)
+        await world.manager.stop("a")
+        error = await refused(world.manager.start("a"))
+        assert "said by the first" not in str(error.details) + error.message
+
+    async def test_a_program_that_cannot_run_is_an_error_of_ours(self, world: World) -> None:
+        await world.model("a")
+        world.manager = Manager(
+            world.manager.files,
+            world.manager._wanted,
+            world.flags,
+            type(world.runtime())(**{**vars(world.runtime()), "binary": world.folder / "gone"}),
+        )
+        await world.manager.refresh()
+        error = await refused(world.manager.ensure("a"))
+        assert error.code is Code.SERVER_START_FAILED
+        assert "Traceback" not in error.message
+        assert str(world.folder) not in error.message
+
+
+class TestPut:
+    @pytest.mark.parametrize("flags", [{"nonsense": 1}, {"draft_max": 3}, {"log_file": "x"}, {"model": "x"}])
+    async def test_refused_flag_touches_nothing(self, world: World, flags: dict[str, Any]) -> None:
+        await world.model("a")
+        before = await world.manager.start("a")
+        assert (await refused(world.manager.put("a", ServerPut(flags=flags)))).code is Code.INVALID_FLAG
+        assert world.manager.view(world.manager.server("a")) == before
+        assert world.database.servers()["a"] == (Desired.RUNNING, {})
+
+    async def test_new_flags_restart_and_are_kept(self, world: World) -> None:
+        await world.model("a")
+        before = await world.manager.start("a")
+        view = await world.manager.put("a", ServerPut(flags={"ctx_size": 512}))
+        assert isinstance(view, ServerView)
+        assert view.pid != before.pid
+        assert view.argv[-2:] == ("--ctx-size", "512")
+        assert world.database.servers()["a"] == (Desired.RUNNING, {"ctx-size": 512})
+
+    async def test_equal_flags_keep_the_process(self, world: World) -> None:
+        await world.model("a", {"server": {"ctx_size": 512}})
+        before = await world.manager.start("a")
+        view = await world.manager.put("a", ServerPut(flags={"ctx-size": 512}))
+        assert isinstance(view, ServerView)
+        assert view.pid == before.pid
+
+    async def test_flags_of_a_stopped_server_wait_for_its_start(self, world: World) -> None:
+        await world.model("a")
+        await world.manager.put("a", ServerPut(flags={"ctx_size": 512}))
+        assert world.starts("a") == []
+        assert "512" in (await world.manager.start("a")).argv
+
+    async def test_state_running_starts_and_stopped_stops(self, world: World) -> None:
+        await world.model("a")
+        up = await world.manager.put("a", ServerPut(state=Desired.RUNNING))
+        assert isinstance(up, ServerView) and up.state is ServerState.READY
+        down = await world.manager.put("a", ServerPut(state=Desired.STOPPED))
+        assert isinstance(down, ServerView) and down.state is ServerState.STOPPED
+        assert is_gone(world.starts("a")[0])
+
+    async def test_flags_that_fail_at_load_roll_back(self, world: World) -> None:
+        await world.model("a")
+        before = await world.manager.start("a")
+        world.script("a", exit_in_load=2, complaint="E out of memory")
+        putting = asyncio.create_task(world.manager.put("a", ServerPut(flags={"ctx_size": 512})))
+        await until(lambda: len(world.starts("a")) == 2, "the new flags are tried")
+        world.script("a")
+        error = await refused(putting)
+        assert error.details["rolled_back"] is True
+        assert error.details["reason"] == "exited"
+        assert "E out of memory" in error.message
+        view = world.manager.view(world.manager.server("a"))
+        assert (view.state, view.argv, view.flags) == (ServerState.READY, before.argv, {})
+        assert world.database.servers()["a"] == (Desired.RUNNING, {})
+
+    async def test_a_rollback_that_fails_says_so(self, world: World) -> None:
+        await world.model("a")
+        await world.manager.start("a")
+        world.script("a", exit_in_load=2)
+        error = await refused(world.manager.put("a", ServerPut(flags={"ctx_size": 512})))
+        assert "did not come back" in error.message
+        assert error.details.get("rolled_back") is False
+        assert state(world, "a") is ServerState.FAILED
+
+    @pytest.mark.parametrize(
+        "body", [ServerPut(flags={"ctx_size": 1}), ServerPut(state=Desired.STOPPED), ServerPut(state=Desired.RUNNING)]
+    )
+    async def test_dry_run_changes_nothing(self, world: World, body: ServerPut) -> None:
+        await world.model("a")
+        before = await world.manager.start("a")
+        assert isinstance(await world.manager.put("a", body, dry_run=True), Plan)
+        assert world.manager.view(world.manager.server("a")) == before
+        assert world.database.servers()["a"] == (Desired.RUNNING, {})
+
+
+class TestSwap:
+    async def test_one_goes_and_the_other_comes(self, world: World) -> None:
+        await world.model("a")
+        await world.model("b")
+        await world.manager.start("a")
+        view = await world.manager.swap(SwapRequest(start="b"))
+        assert isinstance(view, ServerView) and view.state is ServerState.READY
+        assert state(world, "a") is ServerState.STOPPED
+        assert is_gone(world.starts("a")[0])
+        assert {m: d for m, (d, _) in world.database.servers().items()} == {
+            "a": Desired.STOPPED,
+            "b": Desired.RUNNING,
+        }
+
+    async def test_a_failed_swap_puts_back_what_ran(self, world: World) -> None:
+        await world.model("a")
+        await world.model("b", exit_in_load=1, complaint="E no")
+        await world.manager.start("a")
+        error = await refused(world.manager.swap(SwapRequest(start="b")))
+        assert error.details["rolled_back"] is True
+        assert "E no" in error.message
+        assert state(world, "a") is ServerState.READY
+        assert state(world, "b") is ServerState.FAILED
+        assert world.database.servers() == {"a": (Desired.RUNNING, {})}
+
+    async def test_a_model_without_its_file_stops_nobody(self, world: World) -> None:
+        await world.model("a")
+        await world.model("b", {"source": {"path": "missing.gguf"}})
+        before = await world.manager.start("a")
+        error = await refused(world.manager.swap(SwapRequest(start="b")))
+        assert error.code is Code.SOURCE_FAILED
+        assert world.manager.view(world.manager.server("a")) == before
+
+    async def test_two_at_once_are_a_conflict(self, world: World) -> None:
+        gate = world.gate("load")
+        await world.model("a", load_gate=str(gate))
+        await world.model("b")
+        first = asyncio.create_task(world.manager.swap(SwapRequest(start="a")))
+        await until(lambda: world.starts("a"), "the first swap is under way")
+        error = await refused(world.manager.swap(SwapRequest(start="b")))
+        assert error.status == 409
+        assert error.retry_after_seconds is not None
+        gate.touch()
+        await first
+
+    async def test_a_model_cannot_replace_itself(self, world: World) -> None:
+        await world.model("a")
+        error = await refused(world.manager.swap(SwapRequest(start="a", stop=("a",))))
+        assert error.code is Code.CONFLICT
+
+    async def test_dry_run_tells_the_steps_and_takes_none(self, world: World) -> None:
+        await world.model("a")
+        await world.model("b")
+        before = await world.manager.start("a")
+        plan = await world.manager.swap(SwapRequest(start="b"), dry_run=True)
+        assert isinstance(plan, Plan)
+        assert [(action.do, action.model) for action in plan.actions] == [("stop", "a"), ("start", "b")]
+        assert str(world.folder) not in str(plan)
+        assert world.manager.view(world.manager.server("a")) == before
+        assert world.starts("b") == []
+
+    async def test_a_stop_in_the_middle_brings_back_who_had_to_go(self, world: World) -> None:
+        await world.model("a")
+        await world.model("b", load_gate=str(world.gate("never")))
+        await world.manager.start("a")
+        swapping = asyncio.create_task(world.manager.swap(SwapRequest(start="b")))
+        await until(lambda: world.starts("b"), "b loads")
+        await world.manager.stop("b")
+        await refused(swapping)
+        assert world.database.servers()["a"][0] is Desired.RUNNING
+        await until(lambda: state(world, "a") is ServerState.READY, "what is wanted runs again")
+
+
+class TestCatalogue:
+    async def test_a_running_server_whose_file_is_gone_can_be_stopped(self, world: World) -> None:
+        await world.model("a")
+        await world.manager.start("a")
+        (world.models_dir / "a.yaml").unlink()
+        await world.manager.refresh()
+        assert [server.model for server in world.manager.servers()] == ["a"]
+        assert (await world.manager.stop("a")).state is ServerState.STOPPED
+
+    async def test_a_new_model_file_is_found_by_a_request(self, world: World) -> None:
+        await world.model("a")
+        (world.models_dir / "b.yaml").write_text('{"name": "b", "source": {"path": "a.json"}}')
+        assert (await world.manager.ensure("b")).is_ready
+
+    async def test_an_unknown_model_names_the_known_ones(self, world: World) -> None:
+        await world.model("a")
+        error = await refused(world.manager.ensure("nobody"))
+        assert error.code is Code.MODEL_NOT_FOUND
+        assert "'nobody'" in error.message and "a" in error.message.split("known models:")[1]
+
+    async def test_new_request_defaults_need_no_restart(self, world: World) -> None:
+        await world.model("a")
+        before = await world.manager.start("a")
+        await world.model("a", {"defaults": {"temperature": 0.5}})
+        assert (await world.manager.start("a")).pid == before.pid
+
+
+class TestOpenAndClose:
+    async def test_a_wanted_server_comes_back(self, world: World) -> None:
+        await world.model("a")
+        await world.model("b")
+        await world.manager.put("a", ServerPut(state=Desired.RUNNING, flags={"ctx_size": 512}))
+        await world.manager.ensure("b")
+        await world.manager.close()
+        world.manager = world.new_manager()
+        await world.manager.open()
+        await until(lambda: state(world, "a") is ServerState.READY, "a is back")
+        assert "512" in world.manager.view(world.manager.server("a")).argv
+        assert len(world.starts("b")) == 1
+
+    async def test_a_wanted_flag_that_is_gone_is_told_and_hides_no_other(self, world: World) -> None:
+        await world.model("a")
+        await world.model("b")
+        await world.database.set_server("a", Desired.RUNNING, {"removed-meanwhile": 1})
+        await world.database.set_server("b", Desired.RUNNING, {})
+        await world.database.set_server("no-file", Desired.RUNNING, {})
+        world.manager = world.new_manager()
+        await world.manager.open()
+        await until(lambda: state(world, "b") is ServerState.READY, "b is up")
+        failure = world.manager.view(world.manager.server("a")).failure
+        assert failure is not None and "removed-meanwhile" in failure.message
+
+    async def test_close_ends_servers_in_every_state(self, world: World) -> None:
+        await world.model("ready")
+        await world.model("loading", load_gate=str(world.gate("never")))
+        await world.model("failed", exit_in_load=1)
+        await world.manager.start("ready")
+        await refused(world.manager.start("failed"))
+        loading = asyncio.create_task(world.manager.start("loading"))
+        await until(lambda: world.starts("loading"), "the process has started")
+        await world.manager.close()
+        await refused(loading)
+        assert all(is_gone(pid) for name in ("ready", "loading") for pid in world.starts(name))
+
+    async def test_nothing_starts_after_close(self, world: World) -> None:
+        await world.model("a")
+        await world.manager.close()
+        assert (await refused(world.manager.ensure("a"))).code is Code.SHUTTING_DOWN
+        assert world.starts("a") == []
+
+    async def test_a_server_that_ignores_term_is_killed(self, tmp_path: Path, fake_flags: FlagTable) -> None:
+        async with open_world(tmp_path, fake_flags, stop_timeout_seconds=0.2) as world:
+            await world.model("a", ignore_term=True)
+            await world.manager.start("a")
+            await world.manager.stop("a")
+            assert is_gone(world.starts("a")[0])
