@@ -1,0 +1,5 @@
+"""Tests of Slipstream; a package so that the toy makers run as ``python -m tests.toys``."""
+
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent

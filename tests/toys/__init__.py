@@ -1,0 +1,19 @@
+"""Makers of tiny GGUF models whose every choice, and every drafted token, is known in advance."""
+
+from tests.toys.glm4moe import write_mtp
+from tests.toys.jamba import write_replay
+from tests.toys.language import Knobs, Language
+from tests.toys.llama import write_pair
+from tests.toys.qwen35 import write_hybrid
+from tests.toys.split import SplitFiles, split_mtp
+
+__all__ = [
+    "Knobs",
+    "Language",
+    "SplitFiles",
+    "split_mtp",
+    "write_hybrid",
+    "write_mtp",
+    "write_pair",
+    "write_replay",
+]
