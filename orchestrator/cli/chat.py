@@ -128,6 +128,9 @@ class _Answer:
         self.text = ""
 
     def show(self, event: Delta | ChatEnd) -> None:
+        if isinstance(event, Delta) and not event.is_reasoning:
+            # First, since Ctrl-C may come as soon as it is seen.
+            self.text += event.text
         if self._invocation.is_json:
             self._invocation.emit({"type": "end" if isinstance(event, ChatEnd) else "delta"} | vars(event))
         elif isinstance(event, ChatEnd):
@@ -141,8 +144,6 @@ class _Answer:
         else:
             self._end_reasoning()
             typer.echo(plain(event.text), nl=False)
-        if isinstance(event, Delta) and not event.is_reasoning:
-            self.text += event.text
 
     def finish_line(self) -> None:
         """What comes next stands on a line of its own."""

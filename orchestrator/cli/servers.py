@@ -60,6 +60,7 @@ def swap(
     url: Url = None,
 ) -> None:
     """Start MODEL in place of others. If it does not start, what ran before runs again."""
+    # Not checked here: the orchestrator says what is wrong with a name, and which names there are.
     body = SwapRequest.model_construct(start=model, stop=tuple(stop) if stop else None, flags=parse_flags(flag))
     with invoked(ctx, url, as_json) as cli:
         _run(cli, model, lambda: cli.client.swap(body, dry_run=dry_run))

@@ -124,21 +124,23 @@ class FlagTable:
     def _problem(self, name: str, flag: FlagInfo | None, value: FlagValue) -> str | None:
         shown = name if name.startswith("-") else f"--{normal(name)}"
         if flag is None:
-            near = self.nearest(name)
-            return f"{shown} is not a flag of this llama-server" + (f"; the nearest is --{near}" if near else "")
-        if flag.refused:
-            near = self._replacement(flag) if _removed(flag) else None
-            return f"{shown} is refused: {flag.refused}" + (f"; the nearest is --{near}" if near else "")
-        return _value_problem(shown, flag, value)
+            what, near = f"{shown} is not a flag of this llama-server", self.nearest(name)
+        elif flag.refused:
+            what, near = f"{shown} is refused: {flag.refused}", self._replacement(flag)
+        else:
+            return _value_problem(shown, flag, value)
+        return what + (f"; the nearest is --{near}" if near else "")
 
     def nearest(self, name: str) -> str | None:
         """The settable flag whose spelling is closest."""
-        usable = [n for n, flag in self._by_name.items() if not flag.refused and len(n) > 2]
-        close = difflib.get_close_matches(normal(name), usable, n=1, cutoff=0.5)
+        usable = [n for n, flag in self._by_name.items() if not flag.refused and f"--{n}" in flag.names[:2]]
+        close = difflib.get_close_matches(normal(name), usable, n=1, cutoff=0.3)
         return close[0] if close else None
 
     def _replacement(self, flag: FlagInfo) -> str | None:
-        """What the help of a removed flag says to use, if it is a flag; else the nearest spelling."""
+        """What a removed flag's help says to use, else the nearest spelling; nothing for a flag that is ours."""
+        if flag.refused in _MANAGED.values():
+            return None
         named = [m for m in re.findall(r"--([\w-]+)", flag.help) if self.has(m)]
         return named[0] if named else self.nearest(flag.name)
 

@@ -111,8 +111,6 @@ def test_ctrl_c_ends_the_answer_not_the_conversation(stub: ApiStub) -> None:
         t.interrupt()
         t.expect("> ")
         assert stub.hung_up.wait(DEADLINE_SECONDS), "the server is told that nobody listens"
-        t.interrupt()
-        t.expect("> ")
         stub.routes[f"POST {CHAT}"] = chat_answer(chunk("whole", "stop"))
         t.type("second\n")
         t.expect("whole\n↳")
