@@ -8,9 +8,12 @@ import asyncio
 from typing import Any
 
 import httpx
+from prometheus_client import Metric
 
+from orchestrator.errors import SlipstreamError
 from orchestrator.servers.launch import Launch
 from orchestrator.servers.process import Child
+from orchestrator.telemetry import parse_child_metrics
 
 # Repetitive, so that n-gram drafters find something too. More than one token is generated: with a single one no
 # draft round runs, and some GPUs fault in the round that comes after (Ornith README).
@@ -48,6 +51,16 @@ async def warm_up(client: httpx.AsyncClient, child: Child, launch: Launch, timeo
     if launch.must_draft:
         raise NotReady("no_draft", f"--spec-type {launch.spec_type} drafted nothing on {which} in {_TOKENS} tokens")
     return []
+
+
+async def read_metrics(client: httpx.AsyncClient, child: Child, timeout_seconds: float) -> tuple[Metric, ...]:
+    """The server's own exposition; empty when it gives none in time, which the page then shows."""
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            response = await client.get(f"{child.url}/metrics", headers={"authorization": child.authorization})
+        return parse_child_metrics(response.raise_for_status().text)
+    except (TimeoutError, httpx.HTTPError, SlipstreamError):
+        return ()
 
 
 async def _generate(

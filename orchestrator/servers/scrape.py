@@ -4,10 +4,10 @@ import asyncio
 
 import httpx
 
-from orchestrator.errors import SlipstreamError
 from orchestrator.servers.manager import Manager
+from orchestrator.servers.readiness import read_metrics
 from orchestrator.servers.server import Server
-from orchestrator.telemetry import ServerSnapshot, parse_child_metrics
+from orchestrator.telemetry import ServerSnapshot
 
 
 async def snapshots(manager: Manager, client: httpx.AsyncClient, timeout_seconds: float) -> list[ServerSnapshot]:
@@ -16,16 +16,9 @@ async def snapshots(manager: Manager, client: httpx.AsyncClient, timeout_seconds
 
 
 async def _snapshot(server: Server, client: httpx.AsyncClient, timeout_seconds: float) -> ServerSnapshot:
-    families = parse_child_metrics("")
-    child, launch = server.child, server.launch
-    if child is not None and server.is_ready:
-        headers = {"authorization": child.authorization}
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                response = await client.get(f"{child.url}/metrics", headers=headers)
-            families = parse_child_metrics(response.raise_for_status().text)
-        except (TimeoutError, httpx.HTTPError, SlipstreamError):
-            pass  # seen in the page as missing series of a server that is up
+    child, launch, warm_up = server.child, server.launch, server.warm_up_metrics
+    is_asked = child is not None and server.is_ready
+    families = await read_metrics(client, child, timeout_seconds) if child is not None and is_asked else ()
     return ServerSnapshot(
         model=server.model,
         state=server.state,
@@ -34,4 +27,5 @@ async def _snapshot(server: Server, client: httpx.AsyncClient, timeout_seconds: 
         starts=server.starts,
         start_seconds=server.start_seconds,
         families=families,
+        warm_up=warm_up,
     )

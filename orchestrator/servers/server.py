@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
+from prometheus_client import Metric
 
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.schemas import Failure, Progress, ServerState
@@ -21,13 +22,14 @@ from orchestrator.servers.files import Fetch
 from orchestrator.servers.launch import Launch
 from orchestrator.servers.logs import LogBuffer
 from orchestrator.servers.process import Child, spawn
-from orchestrator.servers.readiness import NotReady, warm_up
+from orchestrator.servers.readiness import NotReady, read_metrics, warm_up
 
 _DOWN = frozenset({ServerState.STOPPED, ServerState.FAILED})
 # After a failed start, or a second crash in a row within this time of one, requests do not start a server again
 # for this long.
 REST_SECONDS = 10.0
 _EXIT_TIMEOUT_SECONDS = 1.0
+_METRICS_TIMEOUT_SECONDS = 5.0
 T = TypeVar("T")
 Work = Callable[[], Coroutine[Any, Any, None]]
 _log = logging.getLogger(__name__)
@@ -60,6 +62,7 @@ class Server:
     warnings: tuple[str, ...] = ()
     start_seconds: float | None = None
     starts: int = 0
+    warm_up_metrics: tuple[Metric, ...] = ()
     goal: Launch | None = None
     _transition: asyncio.Task[None] | None = None
     _watcher: asyncio.Task[None] | None = None
@@ -193,6 +196,7 @@ class Server:
         self._enter(ServerState.WARMING)
         warm = warm_up(runtime.client, child, launch, runtime.start_timeout_seconds)
         self.warnings = tuple(await self._while_alive(child, warm))
+        self.warm_up_metrics = await read_metrics(runtime.client, child, _METRICS_TIMEOUT_SECONDS)
 
     async def _listens(self, child: Child) -> None:
         """Until the process listens. Every log line is a sign of progress and moves the deadline."""

@@ -6,7 +6,7 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from orchestrator.telemetry.snapshot import ServerSnapshot, samples
+from orchestrator.telemetry.snapshot import ServerSnapshot, counters, gauges
 
 _LABELS = ("model", "slot", "spec_type")
 # Own name, name at the server, help. vLLM's schema, with the slot as one more label.
@@ -47,13 +47,13 @@ class SlotCollector(Collector):
         for name, upstream, text in _COUNTERS:
             family = CounterMetricFamily(name, text, labels=_LABELS)
             for server in self._servers:
-                for labels, value in samples(server, upstream):
+                for labels, value in counters(server, upstream):
                     family.add_metric([server.model, labels.get("slot", ""), server.spec_type], value)
             yield family
         yield self._positions()
         busy = GaugeMetricFamily("slipstream_slot_busy", "Whether the slot is at work.", labels=_LABELS)
         for server in self._servers:
-            for labels, value in samples(server, "llamacpp:slot_busy"):
+            for labels, value in gauges(server, "llamacpp:slot_busy"):
                 busy.add_metric([server.model, labels.get("slot", ""), server.spec_type], value)
         yield busy
 
@@ -64,7 +64,7 @@ class SlotCollector(Collector):
             labels=("model", "slot", "spec_type", "position"),
         )
         for server in self._servers:
-            for labels, value in samples(server, "llamacpp:slot_accepted_tokens_per_position_total"):
+            for labels, value in counters(server, "llamacpp:slot_accepted_tokens_per_position_total"):
                 slot, position = labels.get("slot", ""), labels.get("position", "")
                 family.add_metric([server.model, slot, server.spec_type, position], value)
         return family

@@ -1,6 +1,6 @@
 """What collectors are built from."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from prometheus_client import Metric
@@ -11,7 +11,11 @@ from orchestrator.errors import Code, SlipstreamError
 
 @dataclass(frozen=True)
 class ServerSnapshot:
-    """One server at scrape time. `families` is its own exposition; empty when it could not be asked."""
+    """One server at scrape time.
+
+    `families` is its own exposition; empty when it could not be asked. `warm_up` is what it had counted when it
+    became ready: that work was ours, and no user's.
+    """
 
     model: str
     state: str
@@ -20,6 +24,7 @@ class ServerSnapshot:
     starts: int
     start_seconds: float | None
     families: tuple[Metric, ...] = ()
+    warm_up: tuple[Metric, ...] = ()
 
 
 def parse_child_metrics(text: str) -> tuple[Metric, ...]:
@@ -30,9 +35,20 @@ def parse_child_metrics(text: str) -> tuple[Metric, ...]:
         raise SlipstreamError(Code.UPSTREAM_FAILED, f"llama-server's metrics are not readable: {e}") from e
 
 
-def samples(snapshot: ServerSnapshot, name: str) -> Iterable[tuple[dict[str, str], float]]:
-    """Labels and values of one series name in a snapshot."""
-    for family in snapshot.families:
+def gauges(snapshot: ServerSnapshot, name: str) -> Iterator[tuple[dict[str, str], float]]:
+    """Labels and values of one series name."""
+    return _samples(snapshot.families, name)
+
+
+def counters(snapshot: ServerSnapshot, name: str) -> Iterator[tuple[dict[str, str], float]]:
+    """Labels and values of one series name, the warm-up taken off."""
+    before = {frozenset(labels.items()): value for labels, value in _samples(snapshot.warm_up, name)}
+    for labels, value in _samples(snapshot.families, name):
+        yield labels, value - before.get(frozenset(labels.items()), 0.0)
+
+
+def _samples(families: tuple[Metric, ...], name: str) -> Iterator[tuple[dict[str, str], float]]:
+    for family in families:
         for sample in family.samples:
             if sample.name == name:
                 yield sample.labels, sample.value
