@@ -69,6 +69,15 @@ def page(*servers: ServerSnapshot, requests: Requests | None = None) -> str:
 
 
 class TestSlots:
+    def test_the_warm_up_is_taken_off_counters_and_not_off_gauges(self) -> None:
+        before = PATCHED.replace(" 653", " 13").replace(" 149", " 12").replace(" 100", " 7")
+        found = values(SlotCollector([snapshot(text=PATCHED, warm_up=parse_child_metrics(before))]).collect())
+        slot = {"model": "m", "slot": "0", "spec_type": "draft-mtp"}
+        assert found[series("slipstream_slot_draft_tokens_total", **slot)] == 640
+        assert found[series("slipstream_slot_accepted_tokens_total", **slot)] == 137
+        assert found[series("slipstream_slot_accepted_tokens_per_position_total", **slot, position="0")] == 93
+        assert found[series("slipstream_slot_busy", **slot)] == 1
+
     def test_counters_keep_their_values_and_gain_model_and_spec_type(self) -> None:
         found = values(SlotCollector([snapshot(text=PATCHED)]).collect())
         slot = {"model": "m", "slot": "0", "spec_type": "draft-mtp"}
