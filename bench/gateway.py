@@ -6,10 +6,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import httpx
-from tests.support.orchestrator import running_orchestrator
 
 from bench.model import MODELS, PROMPTS
 from bench.report import compare
+from tests.support.orchestrator import running_orchestrator
 
 _TOKENS = 100
 

@@ -32,18 +32,22 @@ def compilers() -> tuple[list[str], list[str]]:
 
 
 def require(*names: str) -> None:
-    """Raise PinError that names every missing tool, and the command that brings it."""
+    """Raise PinError that names every missing tool, and the commands that bring them."""
     brought_by = {"git": "apt-get install git", "cmake": "make venv", "ninja": "make venv"}
-    missing = [name for name in names if shutil.which(name, path=search_path()) is None]
+    missing: dict[str, list[str]] = {}
+    for name in names:
+        if shutil.which(name, path=search_path()) is None:
+            missing.setdefault(brought_by.get(name, "apt-get install g++"), []).append(name)
     if missing:
-        lines = [f"  {name:<6} bring it with: {brought_by.get(name, 'apt-get install g++')}" for name in missing]
+        lines = [f"  {', '.join(tools)}: bring it with: {command}" for command, tools in missing.items()]
         raise PinError("what a build needs is not installed:\n" + "\n".join(lines))
 
 
 def compiler_identity() -> str:
     """Name, version and target of the C++ compiler."""
     cc, cxx = compilers()
-    require(cc[0], cxx[0])
+    if not all(shutil.which(command[0], path=search_path()) for command in (cc, cxx)):
+        require(cc[0], cxx[0], "git", "cmake", "ninja")
     words = [
         subprocess.run([*cxx, flag], capture_output=True, text=True, check=True).stdout.splitlines()[0]
         for flag in ("--version", "-dumpmachine")

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from llamacpp import toolchain
 from llamacpp.build import PROFILES, Built, Recipe, export, recipe_key
 from llamacpp.pin import PinError, load_pin, load_series
-
 from tests import REPOSITORY
 
 UNPATCHED = Recipe(load_pin(), load_series("none"), "native")

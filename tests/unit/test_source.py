@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from llamacpp.pin import PATCHES_DIR, Pin, PinError, load_pin, load_series, verify_tree
 from llamacpp.source import Origin, fetch, unpack_sdist
-
 from tests import REPOSITORY
 from tests.support.upstream import FILES, TAG, Upstream, git, make_series, make_upstream, with_commit
 

@@ -379,6 +379,20 @@ class TestSwap:
         assert world.database.servers()["a"][0] is Desired.RUNNING
         await until(lambda: state(world, "a") is ServerState.READY, "what is wanted runs again")
 
+    async def test_a_stop_while_the_others_still_go_brings_them_back(
+        self, tmp_path: Path, fake_flags: FlagTable
+    ) -> None:
+        async with open_world(tmp_path, fake_flags, stop_timeout_seconds=0.5) as world:
+            await world.model("a", ignore_term=True)
+            await world.model("b")
+            await world.manager.start("a")
+            swapping = asyncio.create_task(world.manager.swap(SwapRequest(start="b")))
+            await until(lambda: state(world, "a") is ServerState.STOPPING, "a goes")
+            await world.manager.stop("b")
+            await refused(swapping)
+            await until(lambda: state(world, "a") is ServerState.READY, "a is back")
+            assert state(world, "b") is ServerState.STOPPED
+
 
 class TestCatalogue:
     async def test_a_running_server_whose_file_is_gone_can_be_stopped(self, world: World) -> None:
