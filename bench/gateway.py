@@ -7,9 +7,9 @@ from tempfile import TemporaryDirectory
 
 import httpx
 
-from bench.model import MODELS, PROMPTS
+from bench.model import PROMPTS, smollm2
 from bench.report import compare
-from tests.support.orchestrator import running_orchestrator
+from tests.support.orchestrator import Orchestrator, running_orchestrator
 
 _TOKENS = 100
 
@@ -18,12 +18,12 @@ def run(server: Path, rounds: int) -> None:
     """Print both figures for both ways, in turns, over one llama-server."""
     first: dict[str, list[float]] = defaultdict(list)
     speed: dict[str, list[float]] = defaultdict(list)
-    with TemporaryDirectory() as folder, running_orchestrator(server, MODELS, Path(folder)) as ours:
-        httpx.post(f"{ours.url}/api/servers/smollm2-135m/start", timeout=600).raise_for_status()
-        direct_url, direct_key = ours.child_address("smollm2-135m")
+    with TemporaryDirectory() as folder, running_orchestrator(Orchestrator(Path(folder), server)) as ours:
+        ours.write_model("smollm2", smollm2(), server={"ctx_size": 4096, "parallel": 1})
+        child = ours.start_model("smollm2")
         ways = {
-            "llama-server itself": (direct_url, {"authorization": f"Bearer {direct_key}"}),
-            "through Slipstream": (ours.url, {}),
+            "llama-server itself": (child.url, {"authorization": f"Bearer {child.api_key}"}),
+            "through Slipstream": (ours.base_url, {}),
         }
         for turn in range(rounds + 1):
             for name, (url, headers) in ways.items():
@@ -38,12 +38,11 @@ def run(server: Path, rounds: int) -> None:
 def _stream(url: str, headers: dict[str, str]) -> tuple[float, float]:
     """Seconds to the first content chunk; chunks a second after it."""
     body = {
-        "model": "smollm2-135m",
+        "model": "smollm2",
         "messages": [{"role": "user", "content": PROMPTS["says something new"]}],
         "stream": True,
         "max_tokens": _TOKENS,
         "temperature": 0,
-        "speculative.n_max": 0,
     }
     began = time.perf_counter()
     arrivals: list[float] = []

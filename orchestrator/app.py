@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import signal
 import sys
 import tempfile
@@ -24,7 +25,6 @@ from orchestrator.settings import Settings
 from orchestrator.telemetry import Requests
 
 _log = logging.getLogger("slipstream")
-_GRACE_SECONDS = 10
 
 
 def build_app(context: Context) -> ASGIApp:
@@ -96,7 +96,7 @@ async def serve(settings: Settings) -> None:
             log_config=None,
             lifespan="off",
             server_header=False,
-            timeout_graceful_shutdown=_GRACE_SECONDS,
+            timeout_graceful_shutdown=math.ceil(settings.shutdown_timeout_seconds),
         )
         server = _Server(config)
         loop = asyncio.get_running_loop()
@@ -119,6 +119,7 @@ def _on_signal(server: uvicorn.Server, manager: Manager) -> None:
     if server.should_exit:
         server.force_exit = True
         manager.kill()
+    manager.begin_close()
     server.should_exit = True
 
 

@@ -56,6 +56,9 @@ class Settings(BaseSettings):
     stop_timeout_seconds: PositiveFloat = Field(
         10.0, description="Time between the request to end a server (TERM) and KILL."
     )
+    shutdown_timeout_seconds: PositiveFloat = Field(
+        5.0, description="Time that answers get to end after the orchestrator was asked to stop."
+    )
     upstream_timeout_seconds: PositiveFloat = Field(
         1800.0, description="Longest silence of a llama-server during an answer."
     )

@@ -2,7 +2,6 @@
 
 import asyncio
 from functools import partial
-from typing import NamedTuple
 
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.errors import Code, SlipstreamError
@@ -15,6 +14,7 @@ from orchestrator.schemas import (
     SwapRequest,
 )
 from orchestrator.servers import planning
+from orchestrator.servers.changes import Change, Changes, take_down
 from orchestrator.servers.files import ModelFiles
 from orchestrator.servers.flags import FlagTable
 from orchestrator.servers.launch import Launch, plan_launch
@@ -22,15 +22,6 @@ from orchestrator.servers.server import REST_SECONDS, Runtime, Server
 from orchestrator.servers.wanted import Want, Wanted
 
 _RETRY_SECONDS = int(REST_SECONDS)
-
-
-class _Change(NamedTuple):
-    """A server, what it becomes, what is then wanted of it, and who goes first."""
-
-    server: Server
-    launch: Launch
-    want: Want
-    stop: tuple[Server, ...] = ()
 
 
 class Manager:
@@ -43,6 +34,7 @@ class Manager:
         self._wanted = wanted
         self._runtime = runtime
         self._servers: dict[str, Server] = {}
+        self._changes = Changes(files, wanted)
         self._swap = asyncio.Lock()
         self._closing = False
 
@@ -54,18 +46,24 @@ class Manager:
                 continue
             server = self._server(name)
             try:
-                change = _Change(server, self._launch(server, self._wanted[name].flags), self._wanted[name])
+                change = Change(server, self._launch(server, self._wanted[name].flags), self._wanted[name])
             except SlipstreamError as e:
                 server.refuse(e)
             else:
-                await server.begin(partial(self._apply, change), change.launch)
+                await server.begin(partial(self._changes.apply, change), change.launch)
+
+    def begin_close(self) -> None:
+        """Start nothing more, end loads and log follows; answers that are being generated go on."""
+        self._closing = self._changes.is_closing = True
+        for server in self._servers.values():
+            server.log.close()
+            if not server.is_ready and server.busy:
+                self._changes.in_background(take_down(server))
 
     async def close(self) -> None:
         """End every server; nothing starts after this."""
-        self._closing = True
-        await asyncio.gather(*(self._take_down(s) for s in self._servers.values()))
-        for server in self._servers.values():
-            server.log.close()
+        self.begin_close()
+        await asyncio.gather(*(take_down(s) for s in self._servers.values()))
 
     def kill(self) -> None:
         """End every process at once; `close` then has nothing to wait for."""
@@ -122,12 +120,14 @@ class Manager:
                 # A load that somebody ends while we wait is not begun anew by us.
                 loaded = loaded or server.goal is not None
                 await server.settled()
+            elif self._closing:
+                raise _shutting_down()
             elif loaded or server.is_resting:
                 raise _not_running(server)
             else:
                 want = self._wanted[server.model]
-                change = _Change(server, self._launch(server, want.flags), want)
-                await server.begin(partial(self._apply, change), change.launch, join=True)
+                change = Change(server, self._launch(server, want.flags), want)
+                await server.begin(partial(self._changes.apply, change), change.launch, join=True)
         return server
 
     async def put(self, name: str, body: ServerPut, *, dry_run: bool = False) -> Plan | ServerView:
@@ -137,7 +137,7 @@ class Manager:
         old = self._wanted[server.model]
         flags = old.flags if body.flags is None else self.flags.check(body.flags)
         want = Want(body.state or old.desired, flags)
-        change = _Change(server, self._launch(server, flags), want)
+        change = Change(server, self._launch(server, flags), want)
         stops = body.state is Desired.STOPPED
         rests = want.desired is Desired.STOPPED and server.is_down
         if dry_run and stops:
@@ -148,7 +148,7 @@ class Manager:
             return planning.plan_start(server, change.launch, self.files)
         if stops or rests:
             await self._wanted.keep(server.model, want)
-            await self._take_down(server)
+            await take_down(server)
         else:
             await self._bring(change)
         return self.view(server)
@@ -160,14 +160,14 @@ class Manager:
         want = Want(Desired.RUNNING, self._wanted[server.model].flags)
         launch = self._launch(server, want.flags)
         await self._wanted.keep(server.model, want)
-        await self._bring(_Change(server, launch, want))
+        await self._bring(Change(server, launch, want))
         return self.view(server)
 
     async def stop(self, name: str) -> ServerView:
         """End a server now. A later request brings it back."""
         server = self.server(name)
         await self._wanted.keep(server.model, Want(Desired.STOPPED, self._wanted[server.model].flags))
-        await self._take_down(server)
+        await take_down(server)
         return self.view(server)
 
     async def restart(self, name: str) -> ServerView:
@@ -175,8 +175,8 @@ class Manager:
         await self.refresh()
         server = self.server(name)
         want = self._wanted[server.model]
-        change = _Change(server, self._launch(server, want.flags), want)
-        await server.command(partial(self._apply, change), change.launch)
+        change = Change(server, self._launch(server, want.flags), want)
+        await server.command(partial(self._changes.apply, change), change.launch)
         return self.view(server)
 
     async def swap(self, body: SwapRequest, *, dry_run: bool = False) -> Plan | ServerView:
@@ -185,13 +185,13 @@ class Manager:
         server = self.server(body.start)
         flags = self._wanted[server.model].flags if body.flags is None else self.flags.check(body.flags)
         stop = self._swapped_out(body, server)
-        change = _Change(server, self._launch(server, flags), Want(Desired.RUNNING, flags), stop)
+        change = Change(server, self._launch(server, flags), Want(Desired.RUNNING, flags), stop)
         if dry_run:
             return planning.plan_start(server, change.launch, self.files, stop)
         if self._swap.locked():
             raise SlipstreamError(Code.CONFLICT, "another swap is under way", retry_after_seconds=_RETRY_SECONDS)
         async with self._swap:
-            await server.command(partial(self._apply, change), change.launch)
+            await server.command(partial(self._changes.apply, change), change.launch)
         return self.view(server)
 
     def _server(self, model: str) -> Server:
@@ -201,61 +201,17 @@ class Manager:
 
     def _launch(self, server: Server, flags: dict[str, FlagValue]) -> Launch:
         if self._closing:
-            raise SlipstreamError(Code.SHUTTING_DOWN, "the orchestrator is shutting down")
+            raise _shutting_down()
         spec = self.catalog.get(server.model)
         return plan_launch(spec, flags, self.flags, self.files.target(spec), self.files.drafter(spec))
 
-    async def _bring(self, change: _Change) -> None:
+    async def _bring(self, change: Change) -> None:
         same = planning.is_same(change.server, change.launch)
         if same and not change.server.busy:
             await self._wanted.keep(change.server.model, change.want)
             return
-        await change.server.command(partial(self._apply, change), change.launch, join=same)
+        await change.server.command(partial(self._changes.apply, change), change.launch, join=same)
         await self._wanted.keep(change.server.model, change.want)
-
-    async def _take_down(self, server: Server) -> None:
-        await server.command(server.take_down, None)
-
-    async def _apply(self, change: _Change) -> None:
-        """The one transition: files first, then stop who goes, start who comes, or put back what ran.
-
-        What is wanted is written last: a change that was not acknowledged is as if it had not been asked for.
-        """
-        server, stop = change.server, change.stop
-        await server.bring_files(self.files.fetch(change.launch.spec))
-        before = [(s, s.launch) for s in (server, *stop) if s.is_ready and s.launch]
-        await asyncio.gather(*(self._take_down(s) for s in stop), server.take_down())
-        try:
-            await server.bring_up(change.launch)
-        except asyncio.CancelledError:
-            for other, launch in before:
-                if other is not server and not self._closing:
-                    await other.begin(partial(other.bring_up, launch), launch, join=True)
-            raise
-        except SlipstreamError as e:
-            if not before:
-                raise
-            raise await self._rolled_back(server, before, e) from e
-        for other in stop:
-            await self._wanted.keep(other.model, Want(Desired.STOPPED, self._wanted[other.model].flags))
-        await self._wanted.keep(server.model, change.want)
-
-    async def _rolled_back(
-        self, server: Server, before: list[tuple[Server, Launch]], error: SlipstreamError
-    ) -> SlipstreamError:
-        """Start again what ran; the error that then tells the client about both."""
-        told, back = [], 0
-        for other, launch in before:
-            work = partial(other.bring_up, launch)
-            try:
-                # This runs inside `server`'s own transition; the others get one of their own.
-                await (work() if other is server else other.command(work, launch))
-                told.append(f"{other.model!r} runs again as before")
-                back += 1
-            except SlipstreamError as e:
-                told.append(f"{other.model!r} did not come back: {e.message}")
-        message = f"{error.message}; {'; '.join(told)}"
-        return SlipstreamError(error.code, message, details=error.details | {"rolled_back": back == len(before)})
 
     def _swapped_out(self, body: SwapRequest, server: Server) -> tuple[Server, ...]:
         if body.stop is None:
@@ -264,6 +220,11 @@ class Manager:
         if server in out:
             raise SlipstreamError(Code.CONFLICT, f"{server.model!r} cannot be started and stopped in one swap")
         return out
+
+
+def _shutting_down() -> SlipstreamError:
+    message = "the orchestrator is shutting down"
+    return SlipstreamError(Code.SHUTTING_DOWN, message, retry_after_seconds=_RETRY_SECONDS)
 
 
 def _not_running(server: Server) -> SlipstreamError:
