@@ -40,21 +40,21 @@ async def put_server(model: str, body: ServerPut, manager: ManagerDep, dry_run: 
 
 
 @router.post("/servers/{model}/start")
-async def start_server(model: str, manager: ManagerDep) -> ServerView:
+async def start_server(model: str, manager: ManagerDep, dry_run: DryRun = False) -> ServerView | Plan:
     """Start the server and keep it running; answers when it is ready."""
-    return await manager.start(model)
+    return await (manager.plan(model, "start") if dry_run else manager.start(model))
 
 
 @router.post("/servers/{model}/stop")
-async def stop_server(model: str, manager: ManagerDep) -> ServerView:
+async def stop_server(model: str, manager: ManagerDep, dry_run: DryRun = False) -> ServerView | Plan:
     """End the server; answers when the process is gone. A later request starts it again."""
-    return await manager.stop(model)
+    return await (manager.plan(model, "stop") if dry_run else manager.stop(model))
 
 
 @router.post("/servers/{model}/restart")
-async def restart_server(model: str, manager: ManagerDep) -> ServerView:
+async def restart_server(model: str, manager: ManagerDep, dry_run: DryRun = False) -> ServerView | Plan:
     """End the server and start it again; answers when it is ready."""
-    return await manager.restart(model)
+    return await (manager.plan(model, "restart") if dry_run else manager.restart(model))
 
 
 @router.post("/swap")

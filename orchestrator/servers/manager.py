@@ -2,6 +2,7 @@
 
 import asyncio
 from functools import partial
+from typing import Literal
 
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.errors import Code, SlipstreamError
@@ -141,7 +142,7 @@ class Manager:
         stops = body.state is Desired.STOPPED
         rests = want.desired is Desired.STOPPED and server.is_down
         if dry_run and stops:
-            return Plan(actions=planning.plan_stop([server], "asked to stop"))
+            return planning.plan_down(server)
         if dry_run and rests:
             return Plan(actions=(planning.keep(server, "not running; flags count from the next start"),))
         if dry_run:
@@ -152,6 +153,15 @@ class Manager:
         else:
             await self._bring(change)
         return self.view(server)
+
+    async def plan(self, name: str, verb: Literal["start", "stop", "restart"]) -> Plan:
+        """What `start`, `stop` or `restart` would do."""
+        await self.refresh()
+        server = self.server(name)
+        if verb == "stop":
+            return planning.plan_down(server)
+        launch = self._launch(server, self._wanted[server.model].flags)
+        return planning.plan_start(server, launch, self.files, is_restart=verb == "restart")
 
     async def start(self, name: str) -> ServerView:
         """Start a server now and keep it wanted."""

@@ -13,17 +13,25 @@ def plan_stop(servers: Iterable[Server], why: str) -> tuple[Action, ...]:
     return tuple(Action(do="stop", model=s.model, why=why) for s in servers if not s.is_down)
 
 
-def plan_start(server: Server, launch: Launch, files: ModelFiles, stop: Iterable[Server] = ()) -> Plan:
-    """Stop others, then bring `server` to `launch`; a server that runs so already is kept."""
+def plan_down(server: Server) -> Plan:
+    """End one server."""
+    return Plan(actions=plan_stop([server], "asked to stop") or (keep(server, "not running"),))
+
+
+def plan_start(
+    server: Server, launch: Launch, files: ModelFiles, stop: Iterable[Server] = (), *, is_restart: bool = False
+) -> Plan:
+    """Stop others, then bring `server` to `launch`; one that runs so already is kept, unless this is a restart."""
     others = plan_stop(stop, f"makes room for {server.model}")
-    if is_same(server, launch):
+    if is_same(server, launch) and not is_restart:
         return Plan(actions=(*others, keep(server, "runs with exactly these flags already")))
     actions: list[Action] = []
     if missing := files.missing(launch.spec):
         names = ", ".join(path.name for _, path in missing)
         actions.append(Action(do="fetch", model=server.model, why=f"not on disk: {names}"))
-    actions += [*others, *plan_stop([server], "its flags change")]
-    why = "not running" if server.is_down else "its flags change"
+    change = "asked to restart" if is_restart else "its flags change"
+    actions += [*others, *plan_stop([server], change)]
+    why = "not running" if server.is_down else change
     actions.append(Action(do="start", model=server.model, why=why, argv=launch.shown_argv))
     return Plan(actions=tuple(actions))
 

@@ -107,6 +107,20 @@ async def test_lifecycle_over_http(http: httpx.AsyncClient, world: World) -> Non
     assert (await http.post("/api/servers/a/stop")).json()["state"] == "stopped"
 
 
+async def test_every_verb_tells_what_it_would_do(http: httpx.AsyncClient, world: World) -> None:
+    await world.model("a")
+
+    async def plan(verb: str) -> list[str]:
+        answer = (await http.post(f"/api/servers/a/{verb}?dry_run=true")).raise_for_status().json()
+        return [action["do"] for action in answer["actions"]]
+
+    assert [await plan(v) for v in ("start", "stop", "restart")] == [["start"], ["keep"], ["start"]]
+    assert world.starts("a") == []
+    started = (await http.post("/api/servers/a/start")).json()
+    assert [await plan(v) for v in ("start", "stop", "restart")] == [["keep"], ["stop"], ["stop", "start"]]
+    assert (await http.get("/api/servers/a")).json() == started
+
+
 async def test_a_new_model_file_is_seen_everywhere_at_once(http: httpx.AsyncClient, world: World) -> None:
     (world.models_dir / "new.yaml").write_text('{"name": "new", "source": {"path": "new.json"}}')
     assert (await http.get("/api/servers/new")).status_code == 200
@@ -160,10 +174,12 @@ async def test_a_follower_that_leaves_is_forgotten(api: FastAPI, world: World) -
 
 class TestMetrics:
     async def test_a_server_that_hangs_does_not_hold_the_page(self, http: httpx.AsyncClient, world: World) -> None:
-        await world.model("hangs", metrics_gate=str(world.gate("never")))
+        hang = world.gate("hang")
+        await world.model("hangs", metrics_hang=str(hang))
         await world.model("works", metrics='llamacpp:x_total 1\nllamacpp:slot_busy{slot="0"} 1\n')
         for name in ("hangs", "works"):
             await world.manager.start(name)
+        hang.touch()
         loop = asyncio.get_running_loop()
         began = loop.time()
         page = (await http.get("/metrics")).text
