@@ -34,10 +34,18 @@ class Database:
                 f"the state folder {folder} cannot be written: {e.strerror}",
                 hint=f"give it to this user: chown -R {os.getuid()}:{os.getgid()} {folder}",
             ) from e
-        self._db = sqlite3.connect(folder / "slipstream.db", check_same_thread=False, isolation_level=None)
-        self._db.execute("pragma journal_mode = wal")
-        self._db.execute("pragma synchronous = full")
-        self._db.execute(_SCHEMA)
+        try:
+            self._db = sqlite3.connect(folder / "slipstream.db", check_same_thread=False, isolation_level=None)
+            self._db.execute("pragma journal_mode = wal")
+            self._db.execute("pragma synchronous = full")
+            self._db.execute(_SCHEMA)
+        except sqlite3.Error as e:
+            os.close(self._lock_fd)
+            raise SlipstreamError(
+                Code.MISCONFIGURED,
+                f"the database {folder / 'slipstream.db'} cannot be used: {e}",
+                hint="move it away to begin with an empty one: what servers should run is then forgotten",
+            ) from e
         self._turn = asyncio.Lock()
 
     def __enter__(self) -> Self:

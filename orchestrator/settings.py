@@ -25,7 +25,7 @@ def _read_keys(path: Path | None) -> tuple[str, ...]:
 class Settings(BaseSettings):
     """Everything that can be set. Keys come from files, so that no environment listing shows them."""
 
-    model_config = SettingsConfigDict(env_prefix="SLIPSTREAM_", env_ignore_empty=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="SLIPSTREAM_", env_ignore_empty=True, extra="ignore", validate_default=True)
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 lets the kernel choose.")
@@ -67,6 +67,12 @@ class Settings(BaseSettings):
     )
     max_request_bytes: PositiveInt = Field(64 << 20, description="Largest request body of `/v1`.")
     log_lines: PositiveInt = Field(2000, description="Log lines kept in memory for each server.")
+
+    @field_validator("models_dir", "state_dir", "cache", "llama_server", "admin_keys_file", "api_keys_file")
+    @classmethod
+    def _absolute(cls, value: Path | None) -> Path | None:
+        # Children run in folders of their own: a relative path means the folder we were started in.
+        return None if value is None else value.expanduser().absolute()
 
     @field_validator("allowed_hosts", mode="before")
     @classmethod

@@ -84,6 +84,8 @@ async def _relay(response: httpx.Response, server: Server, send: Send) -> str:
         raise
     except httpx.HTTPError as e:
         error = SlipstreamError(Code.UPSTREAM_FAILED, _broke(server))
+        if isinstance(e, httpx.TimeoutException):
+            error = SlipstreamError(Code.UPSTREAM_TIMEOUT, f"the server of {server.model!r} went silent")
         if not is_stream:
             raise error from e
         await _end_stream(error, send)

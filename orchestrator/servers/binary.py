@@ -14,9 +14,10 @@ _HELP_TIMEOUT_SECONDS = 30.0
 def find_binary(configured: Path | None, cache: Path) -> Path:
     """The configured binary, else the patched one that `make server` built or asked for last."""
     if configured is not None:
-        if not os.access(configured, os.X_OK):
+        if not (configured.is_file() and os.access(configured, os.X_OK)):
             raise SlipstreamError(Code.MISCONFIGURED, f"SLIPSTREAM_LLAMA_SERVER={configured} is not a program")
-        return configured
+        # Servers run in a folder of their own, where a relative path would lead nowhere.
+        return configured.absolute()
     built = [p for p in cache.glob("llama-server/*/llama-server") if os.access(p, os.X_OK) and _is_patched(p)]
     if not built:
         raise SlipstreamError(
@@ -31,7 +32,7 @@ def _is_patched(server: Path) -> bool:
     """Whether docker/build-llama-server says so; a server of unknown making is not taken unasked."""
     try:
         return bool(json.loads(server.with_name("build.json").read_text())["patches"])
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
@@ -47,10 +48,13 @@ async def read_flags(binary: Path, env: dict[str, str]) -> FlagTable:
 
 
 async def _output(binary: Path, argument: str, env: dict[str, str]) -> str:
-    process = await asyncio.create_subprocess_exec(
-        binary, argument, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT, env=env,
-    )  # fmt: skip
+    try:
+        process = await asyncio.create_subprocess_exec(
+            binary, argument, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT, env=env,
+        )  # fmt: skip
+    except OSError as e:
+        raise SlipstreamError(Code.MISCONFIGURED, f"{binary} cannot be run: {e.strerror}") from e
     try:
         out, _ = await asyncio.wait_for(process.communicate(), _HELP_TIMEOUT_SECONDS)
     except TimeoutError:

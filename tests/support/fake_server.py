@@ -20,10 +20,11 @@ What it does is written, as JSON, in the file that `--model` names; it is read a
     slots            number of slots
     props            text of /props
     metrics          text of /metrics
-    metrics_gate     do not answer /metrics before this file exists
+    metrics_hang     do not answer /metrics while this file exists
     chunks           texts that a streamed answer consists of
     chunk_gate       do not send any chunk after the first before this file exists
     die_after_chunks die of SIGKILL in mid-stream
+    answer_hang      do not answer a request of `/v1` while this file exists
     plain            text of an answer that is not streamed
     seen             append every request of `/v1` to this file, one JSON object a line
     closed           append a line to this file when a client has gone in mid-stream
@@ -80,11 +81,6 @@ def append(path: str, line: object) -> None:
         out.write(f"{line}\n")
 
 
-def wait_for(path: str) -> None:
-    while not os.path.exists(path):
-        time.sleep(POLL_SECONDS)
-
-
 def die(number: int) -> None:
     """Nothing after this runs: another thread may get the signal, so this one must wait for the end."""
     os.kill(os.getpid(), number)
@@ -123,8 +119,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/props":
             self.answer(self.script.get("props", json.dumps({"total_slots": self.script.get("slots", 1)})))
         elif self.path == "/metrics":
-            if "metrics_gate" in self.script:
-                wait_for(self.script["metrics_gate"])
+            while os.path.exists(self.script.get("metrics_hang", "")):
+                time.sleep(POLL_SECONDS)
             self.answer(self.script.get("metrics", ""), kind="text/plain")
         else:
             self.answer("{}", 404)
@@ -139,6 +135,8 @@ class Handler(BaseHTTPRequestHandler):
         if "seen" in self.script:
             seen = {"path": self.path, "headers": dict(self.headers), "body": raw.decode(errors="replace")}
             append(self.script["seen"], json.dumps(seen))
+        while os.path.exists(self.script.get("answer_hang", "")):
+            time.sleep(POLL_SECONDS)
         if self.script.get("die_in_answer"):
             die(signal.SIGSEGV)
         if b'"stream"' in raw and json.loads(raw).get("stream"):

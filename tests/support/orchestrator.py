@@ -224,12 +224,16 @@ def environment_of(pid: int) -> dict[str, str]:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether nothing of the process runs: it does not exist, or is a zombie that nobody has waited for."""
+    """Whether nothing of the process runs: it does not exist, or is a zombie that nobody has waited for.
+
+    The first thread of a dying process is a zombie while others still hold its sockets, so threads are counted too.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
+        threads = len(list(Path(f"/proc/{pid}/task").iterdir()))
     except OSError:
         return True
-    return stat.rpartition(")")[2].split()[0] in "ZX"
+    return stat.rpartition(")")[2].split()[0] in "ZX" and threads <= 1
 
 
 def group_members(pgid: int) -> list[int]:

@@ -22,10 +22,10 @@ LIMIT_BYTES = 10_000
 class Bench:
     """A gateway over a world, and its request counters."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, upstream_timeout_seconds: float = 30.0) -> None:
         self.world = world
         self.requests = Requests()
-        self.app = Gateway(world.manager, world.client, self.requests, LIMIT_BYTES, 30.0)
+        self.app = Gateway(world.manager, world.client, self.requests, LIMIT_BYTES, upstream_timeout_seconds)
 
     def outcomes(self) -> dict[str, float]:
         [family] = self.requests.collect()
@@ -231,6 +231,33 @@ async def test_a_request_that_kills_its_server_is_not_sent_again(bench: Bench) -
     call = await bench.chat()
     assert (call.status, error_of(call)["code"]) == (502, "upstream_failed")
     assert len(bench.world.starts("a")) == 1
+
+
+class TestSilence:
+    """A server that says nothing for longer than the upstream timeout."""
+
+    @pytest.fixture
+    def bench(self, world: World) -> Bench:
+        return Bench(world, upstream_timeout_seconds=0.3)
+
+    async def test_before_the_answer_is_a_504(self, bench: Bench) -> None:
+        hang = bench.world.gate("hang")
+        hang.touch()
+        await bench.world.model("a", answer_hang=str(hang))
+        call = await bench.chat()
+        assert (call.status, error_of(call)["code"]) == (504, "upstream_timeout")
+        assert bench.outcomes() == {"server_error": 1}
+
+    async def test_in_mid_stream_ends_it_with_an_error_event(self, bench: Bench, tmp_path: Path) -> None:
+        closed = tmp_path / "closed"
+        gate = bench.world.gate("never")
+        chunks = ["data: 1\n\n", "data: 2\n\n"]
+        await bench.world.model("a", chunks=chunks, chunk_gate=str(gate), closed=str(closed))
+        call = await post(bench.app, CHAT, {"model": "a", "stream": True}).run()
+        assert call.content.startswith(b"data: 1\n\n") and b"[DONE]" not in call.content
+        last = call.content.decode().strip().splitlines()[-1]
+        assert json.loads(last.removeprefix("data: "))["error"]["code"] == "upstream_timeout"
+        await until(closed.exists, "the connection to the server is closed", 1.0)
 
 
 async def test_a_bug_of_ours_is_told_without_its_details(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:

@@ -49,7 +49,7 @@ async def test_flags_of_a_stopped_server_wait(world: World) -> None:
 async def test_stop(world: World) -> None:
     await world.model("a")
     put = ServerPut(state=Desired.STOPPED)
-    assert await steps(world.manager.put("a", put, dry_run=True)) == []
+    assert await steps(world.manager.put("a", put, dry_run=True)) == [("keep", "a")]
     await world.manager.start("a")
     assert await steps(world.manager.put("a", put, dry_run=True)) == [("stop", "a")]
 
