@@ -25,7 +25,9 @@ def _read_keys(path: Path | None) -> tuple[str, ...]:
 class Settings(BaseSettings):
     """Everything that can be set. Keys come from files, so that no environment listing shows them."""
 
-    model_config = SettingsConfigDict(env_prefix="SLIPSTREAM_", env_ignore_empty=True, extra="ignore", validate_default=True)
+    model_config = SettingsConfigDict(
+        env_prefix="SLIPSTREAM_", env_ignore_empty=True, extra="ignore", validate_default=True
+    )
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 lets the kernel choose.")
