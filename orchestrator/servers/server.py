@@ -1,13 +1,9 @@
-"""One server: its state, its process, and the way from one to the next.
-
-A server has at most one transition at a time, a task of its own that no client's disconnect ends. Starting a new
-transition first cancels the old one and waits until it has cleaned up; so state is only ever written by one task.
-"""
+"""One server: its state, its process, and the way from one to the next."""
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +19,7 @@ from orchestrator.servers.launch import Launch
 from orchestrator.servers.logs import LogBuffer
 from orchestrator.servers.process import Child, spawn
 from orchestrator.servers.readiness import NotReady, read_metrics, warm_up
+from orchestrator.servers.transitions import Transitions
 
 _DOWN = frozenset({ServerState.STOPPED, ServerState.FAILED})
 # After a failed start, or a second crash in a row within this time of one, requests do not start a server again
@@ -31,7 +28,6 @@ REST_SECONDS = 10.0
 _EXIT_TIMEOUT_SECONDS = 1.0
 _METRICS_TIMEOUT_SECONDS = 5.0
 T = TypeVar("T")
-Work = Callable[[], Coroutine[Any, Any, None]]
 _log = logging.getLogger(__name__)
 
 
@@ -48,10 +44,9 @@ class Runtime:
 
 
 @dataclass
-class Server:
+class Server(Transitions):
     """State and process of one model's server."""
 
-    model: str
     runtime: Runtime
     state: ServerState = ServerState.STOPPED
     since: float = field(default_factory=time.time)
@@ -63,21 +58,13 @@ class Server:
     start_seconds: float | None = None
     starts: int = 0
     warm_up_metrics: tuple[Metric, ...] = ()
-    goal: Launch | None = None
-    _transition: asyncio.Task[None] | None = None
     _watcher: asyncio.Task[None] | None = None
 
     def __post_init__(self) -> None:
         self.log = LogBuffer(self.runtime.log_lines)
-        self._turn = asyncio.Lock()
         self._last_sign = 0.0
         self._rest_until = 0.0
         self._early_deaths = 0
-
-    @property
-    def busy(self) -> bool:
-        """Whether a transition is under way; `goal` is what it leads to, None for a stop."""
-        return self._transition is not None and not self._transition.done()
 
     @property
     def is_ready(self) -> bool:
@@ -93,40 +80,6 @@ class Server:
     def is_resting(self) -> bool:
         """Whether it failed so lately that a request should not try again; an operator may."""
         return self.state is ServerState.FAILED and time.monotonic() < self._rest_until
-
-    async def begin(self, work: Work, goal: Launch | None, *, join: bool = False) -> "asyncio.Task[None]":
-        """Make `work` the transition. A running one is joined if `join`, else cancelled and waited for."""
-        async with self._turn:
-            if self._transition is not None and self.busy:
-                if join:
-                    return self._transition
-                self._transition.cancel()
-                await asyncio.wait({self._transition})
-            self.goal = goal
-            self._transition = asyncio.create_task(work(), name=f"transition of {self.model}")
-            # Whoever waits sees the error; without this, one that nobody awaits would be reported as lost.
-            self._transition.add_done_callback(lambda t: t.cancelled() or t.exception())
-            return self._transition
-
-    async def command(self, work: Work, goal: Launch | None, *, join: bool = False) -> None:
-        """`begin`, then wait for the end. The caller may be cancelled; the transition goes on."""
-        task = await self.begin(work, goal, join=join)
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if not task.cancelled():
-                raise
-            raise SlipstreamError(
-                Code.CONFLICT, f"a newer request for {self.model!r} took the place of this one"
-            ) from None
-
-    async def settled(self) -> None:
-        """Until no transition is under way, however it ends."""
-        while self._transition is not None and self.busy:
-            await asyncio.wait({self._transition})
-            # Whoever cancelled it holds the turn until the next one is in its place.
-            async with self._turn:
-                pass
 
     async def until_end_noticed(self) -> None:
         """Until a process that has died is known to be dead."""
