@@ -19,6 +19,9 @@ _NEEDS_DRAFTER = frozenset({"draft-simple", "draft-eagle3", "draft-dflash", "dra
 MODEL_DRAFTING_PREFIX = "draft-"
 
 
+_HTTP_THREADS = 64
+
+
 @dataclass(frozen=True)
 class Launch:
     """Everything that decides how a server runs. Two equal launches need no restart."""
@@ -58,6 +61,10 @@ def plan_launch(
     argv += ["--metrics", "--slots", "--spec-type", spec.speculation.type]
     if drafter is not None:
         argv += ["--spec-draft-model", str(drafter)]
+    if "threads-http" not in flags and table.has("threads-http"):
+        # cpp-httplib makes further threads only when none is idle by its own count, which lags behind a burst: new
+        # connections then wait behind kept-alive ones for seconds. Idle threads cost next to nothing.
+        flags["threads-http"] = _HTTP_THREADS
     return Launch(spec.name, spec, target, drafter, (*argv, *table.argv(flags)))
 
 

@@ -186,6 +186,7 @@ class Manager:
         server = self.server(name)
         want = self._wanted[server.model]
         change = Change(server, self._launch(server, want.flags), want)
+        server.forgive()
         await server.command(partial(self._changes.apply, change), change.launch)
         return self.view(server)
 
@@ -200,6 +201,7 @@ class Manager:
             return planning.plan_start(server, change.launch, self.files, stop)
         if self._swap.locked():
             raise SlipstreamError(Code.CONFLICT, "another swap is under way", retry_after_seconds=_RETRY_SECONDS)
+        server.forgive()
         async with self._swap:
             await server.command(partial(self._changes.apply, change), change.launch)
         return self.view(server)
@@ -216,6 +218,7 @@ class Manager:
         return plan_launch(spec, flags, self.flags, self.files.target(spec), self.files.drafter(spec))
 
     async def _bring(self, change: Change) -> None:
+        change.server.forgive()
         same = planning.is_same(change.server, change.launch)
         if same and not change.server.busy:
             await self._wanted.keep(change.server.model, change.want)

