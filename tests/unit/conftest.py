@@ -13,6 +13,8 @@ import pytest
 import uvloop
 
 from orchestrator.db import Database
+from orchestrator.errors import SlipstreamError
+from orchestrator.schemas import ServerState
 from orchestrator.servers import FlagTable, Manager, ModelFiles, Runtime, Wanted, child_environment, read_flags
 from tests import REPOSITORY
 
@@ -81,6 +83,16 @@ class World:
     def gate(self, name: str) -> Path:
         """A file that a script waits for; `touch()` opens the gate."""
         return self.folder / f"{name}.gate"
+
+
+def state(world: World, model: str) -> ServerState:
+    return world.manager.server(model).state
+
+
+async def refused(work: Any) -> SlipstreamError:
+    with pytest.raises(SlipstreamError) as caught:
+        await work
+    return caught.value
 
 
 @pytest.fixture(scope="session")
