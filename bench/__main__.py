@@ -15,14 +15,17 @@ BENCHMARKS = {"speculation": speculation.run, "scrape": scrape.run, "gateway": g
 def main() -> None:
     """Parse arguments, run in order."""
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("names", nargs="*", default=list(BENCHMARKS), choices=[*BENCHMARKS], metavar="NAME")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)} (default: all)")
     parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds (default: 7)")
     parser.add_argument("--server", type=Path, help="llama-server to use (default: the newest one built)")
     arguments = parser.parse_args()
+    for name in arguments.names:
+        if name not in BENCHMARKS:
+            parser.error(f"there is no benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
     settings = Settings()
     server = find_binary(arguments.server or settings.llama_server, settings.cache)
     print(f"{platform.machine()}, {os.cpu_count()} cores, {server.parent.name}")
-    for name in arguments.names:
+    for name in arguments.names or BENCHMARKS:
         BENCHMARKS[name](server, arguments.rounds)
 
 

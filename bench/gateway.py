@@ -12,6 +12,7 @@ from bench.report import compare
 from tests.support.orchestrator import Orchestrator, running_orchestrator
 
 _TOKENS = 100
+_TIMEOUT_SECONDS = 120.0
 
 
 def run(server: Path, rounds: int) -> None:
@@ -21,13 +22,14 @@ def run(server: Path, rounds: int) -> None:
     with TemporaryDirectory() as folder, running_orchestrator(Orchestrator(Path(folder), server)) as ours:
         ours.write_model("smollm2", smollm2(), server={"ctx_size": 4096, "parallel": 1})
         child = ours.start_model("smollm2")
+        key = {"authorization": f"Bearer {child.api_key}"}
         ways = {
-            "llama-server itself": (child.url, {"authorization": f"Bearer {child.api_key}"}),
-            "through Slipstream": (ours.base_url, {}),
+            "llama-server itself": httpx.Client(base_url=child.url, headers=key, timeout=_TIMEOUT_SECONDS),
+            "through Slipstream": httpx.Client(base_url=ours.base_url, timeout=_TIMEOUT_SECONDS),
         }
         for turn in range(rounds + 1):
-            for name, (url, headers) in ways.items():
-                ttft, rate = _stream(url, headers)
+            for name, client in ways.items():
+                ttft, rate = _stream(client)
                 if turn:
                     first[name].append(ttft * 1000)
                     speed[name].append(rate)
@@ -35,7 +37,7 @@ def run(server: Path, rounds: int) -> None:
     compare(f"streaming {_TOKENS} tokens, {rounds} rounds", "tok/s", speed)
 
 
-def _stream(url: str, headers: dict[str, str]) -> tuple[float, float]:
+def _stream(client: httpx.Client) -> tuple[float, float]:
     """Seconds to the first content chunk; chunks a second after it."""
     body = {
         "model": "smollm2",
@@ -46,7 +48,7 @@ def _stream(url: str, headers: dict[str, str]) -> tuple[float, float]:
     }
     began = time.perf_counter()
     arrivals: list[float] = []
-    with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, headers=headers, timeout=120) as answer:
+    with client.stream("POST", "/v1/chat/completions", json=body) as answer:
         answer.raise_for_status()
         for line in answer.iter_lines():
             if '"content":' in line:
