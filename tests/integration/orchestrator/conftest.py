@@ -15,6 +15,8 @@ from tests.support.orchestrator import Orchestrator, running_orchestrator
 FAKE_SERVER = REPOSITORY / "tests" / "support" / "fake_server.py"
 # One thread: a toy gains nothing from two, and waiting for each other costs far more on a busy machine.
 THREADS: dict[str, Any] = {"threads": 1, "spec_draft_threads": 1}
+# A stream in flight ends when this time is over; the default would only make the tests wait.
+QUICK = {"SHUTDOWN_TIMEOUT_SECONDS": "1"}
 
 MakeOrchestrator = Callable[..., Orchestrator]
 
@@ -31,7 +33,7 @@ def write_toys(orchestrator: Orchestrator, mtp: Toy, pair: Toy) -> None:
 @pytest.fixture(scope="session")
 def house(patched_server: Path, toys: ToyBox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Orchestrator]:
     """The shared one: tests may start and stop its servers, but leave the process alone."""
-    orchestrator = Orchestrator(tmp_path_factory.mktemp("house"), patched_server)
+    orchestrator = Orchestrator(tmp_path_factory.mktemp("house"), patched_server, QUICK)
     write_toys(orchestrator, toys.mtp(), toys.pair())
     with running_orchestrator(orchestrator):
         yield orchestrator
@@ -48,8 +50,7 @@ def make_orchestrator(patched_server: Path, toys: ToyBox, tmp_path: Path) -> Ite
             binary: Path | None = None, *, environment: dict[str, str] | None = None, **settings: str
         ) -> Orchestrator:
             home = tmp_path / f"home-{next(numbers)}"
-            quick = {"SHUTDOWN_TIMEOUT_SECONDS": "1"}
-            made = Orchestrator(home, binary or patched_server, quick | settings, environment or {})
+            made = Orchestrator(home, binary or patched_server, QUICK | settings, environment or {})
             stack.callback(made.close)
             if binary is None:
                 write_toys(made, toys.mtp(), toys.pair())
