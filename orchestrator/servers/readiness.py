@@ -23,11 +23,15 @@ _NO_GENERATION = frozenset({"--embedding", "--rerank"})
 
 
 class NotReady(Exception):
-    """The server runs but does not do its work; `reason` is a stable word of `Failure`."""
+    """The server does not do its work; `reason` is a stable word of `Failure`.
 
-    def __init__(self, reason: str, message: str) -> None:
+    `may_be_dead`: a broken connection is how the end of a process shows before it is known.
+    """
+
+    def __init__(self, reason: str, message: str, *, may_be_dead: bool = False) -> None:
         super().__init__(message)
         self.reason = reason
+        self.may_be_dead = may_be_dead
 
 
 async def warm_up(client: httpx.AsyncClient, child: Child, launch: Launch, timeout_seconds: float) -> list[str]:
@@ -42,6 +46,8 @@ async def warm_up(client: httpx.AsyncClient, child: Child, launch: Launch, timeo
             drafted = await asyncio.gather(*(_generate(client, child, headers, i, timeout_seconds) for i in slots))
     except TimeoutError:
         raise NotReady("not_ready", f"the first generation did not end within {timeout_seconds:.0f} s") from None
+    except httpx.TransportError as e:
+        raise NotReady("not_ready", f"the first generation failed: {e!r}", may_be_dead=True) from e
     except (httpx.HTTPError, KeyError, ValueError, TypeError) as e:
         raise NotReady("not_ready", f"the first generation failed: {e!r}") from e
     silent = [i for i, n in zip(slots, drafted, strict=True) if n == 0]

@@ -176,9 +176,9 @@ class Server(Transitions):
                 raise self._start_failed()
             return task.result()
         except NotReady as e:
-            # A process that dies in its first generation breaks the connection before its end is known.
-            with suppress(TimeoutError):
-                await asyncio.wait_for(child.exited.wait(), _EXIT_TIMEOUT_SECONDS)
+            if e.may_be_dead:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(child.exited.wait(), _EXIT_TIMEOUT_SECONDS)
             said = Failure(reason=e.reason, message=str(e), log_tail=child.tail())
             self.failure = child.failure() if child.exited.is_set() else said
             raise self._start_failed() from e
