@@ -168,9 +168,7 @@ class Manager:
         await self.refresh()
         server = self.server(name)
         want = Want(Desired.RUNNING, self._wanted[server.model].flags)
-        launch = self._launch(server, want.flags)
-        await self._wanted.keep(server.model, want)
-        await self._bring(Change(server, launch, want))
+        await self._bring(Change(server, self._launch(server, want.flags), want))
         return self.view(server)
 
     async def stop(self, name: str) -> ServerView:

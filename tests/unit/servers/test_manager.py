@@ -80,7 +80,8 @@ async def test_stop_during_a_load_cancels_it_and_leaves_no_process(world: World)
     assert (view.state, view.pid, view.failure) == (ServerState.STOPPED, None, None)
     assert is_gone(pid)
     assert (await refused(starting)).code is Code.CONFLICT
-    assert world.database.servers() == {"a": (Desired.STOPPED, {})}
+    # The start was never acknowledged, so there is nothing to remember.
+    assert world.database.servers() == {}
 
 
 async def test_a_request_whose_load_is_stopped_hears_when_to_come_back(world: World) -> None:
