@@ -7,8 +7,9 @@ llama-server has others that show prompts or change its settings.
 import asyncio
 import json
 import logging
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 from starlette.types import Message, Receive, Scope, Send
@@ -22,6 +23,8 @@ from orchestrator.telemetry import Requests
 _ROUTES = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embeddings"})
 _MODELS = "/v1/models"
 _END_NOTICED_SECONDS = 2.0
+_LONG_BYTES = 1 << 20
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -97,7 +100,7 @@ class Gateway:
                 f"{spec.name!r} drafts, and this llama-server gives no real logprobs while it does",
                 hint="build the patched server with `make server`, or ask without logprobs",
             )
-        body = prepared(raw, request, spec.defaults)
+        body = await _aside(raw, prepared, raw, request, spec.defaults)
         outcome = "server_error"
         try:
             outcome = await _unless_gone(self._answer(scope, model, body, send), receive)
@@ -160,13 +163,17 @@ async def _disconnected(receive: Receive) -> None:
 
 async def _parse(raw: bytes) -> dict[str, Any]:
     try:
-        # A long prompt takes milliseconds to parse; other streams must not feel them.
-        value = json.loads(raw) if len(raw) < 1 << 20 else await asyncio.to_thread(json.loads, raw)
+        value = await _aside(raw, json.loads, raw)
     except (ValueError, RecursionError) as e:
         raise SlipstreamError(Code.INVALID_REQUEST, f"the request body is not JSON: {e}") from e
     if not isinstance(value, dict):
         raise SlipstreamError(Code.INVALID_REQUEST, f"expected a JSON object, got {type(value).__name__}")
     return value
+
+
+async def _aside(raw: bytes, work: Callable[..., T], *arguments: Any) -> T:
+    """`work` on a request: a long one takes milliseconds, which other streams must not feel."""
+    return work(*arguments) if len(raw) < _LONG_BYTES else await asyncio.to_thread(work, *arguments)
 
 
 def _model_of(request: dict[str, Any]) -> str:
