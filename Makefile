@@ -22,7 +22,7 @@ demo: $(venv_stamp) ## build, bring a small model, serve it on 127.0.0.1:8080 an
 	@scripts/demo $(if $(ONCE),--once)
 
 .PHONY: test
-test: lint unit integration ## lint, types, unit tests, tests on real parts
+test: lint server unit integration ## lint, types, unit tests, tests on real parts
 
 .PHONY: lint
 lint: $(venv_stamp) ## ruff, mypy, shellcheck, hadolint, yamllint
