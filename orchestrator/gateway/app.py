@@ -43,8 +43,7 @@ class Gateway:
         self._requests = requests
         self._max_request_bytes = max_request_bytes
         self._upstream = Upstream(client, upstream_timeout_seconds)
-        # Patch 0003 came with 0004, which a flag tells of.
-        self._can_pause_drafting = manager.flags.has("spec-draft-relaxed-top-n")
+        self._can_pause_drafting = manager.flags.is_patched
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; every error has OpenAI's shape."""

@@ -80,10 +80,10 @@ class FlagTable:
         flag = self._by_name.get(normal(name))
         return flag is not None and not _removed(flag)
 
-    def canonical(self, name: str) -> str:
-        """Canonical name of a spelling; the normalised spelling itself if unknown."""
-        flag = self._by_name.get(normal(name))
-        return flag.name if flag else normal(name)
+    @property
+    def is_patched(self) -> bool:
+        """Whether the binary carries our patches: 0004 brings a flag, and none of them comes alone."""
+        return self.has("spec-draft-relaxed-top-n")
 
     def choices_of(self, name: str) -> tuple[str, ...]:
         """The values the binary lists for a flag; empty where it lists none."""

@@ -23,6 +23,7 @@ from orchestrator.servers.server import REST_SECONDS, Runtime, Server
 from orchestrator.servers.wanted import Want, Wanted
 
 _RETRY_SECONDS = int(REST_SECONDS)
+_UNPATCHED = "this llama-server is not patched: no counters per slot, no relaxed acceptance, no limits per request"
 
 
 class Manager:
@@ -105,7 +106,7 @@ class Manager:
             since=server.since,
             start_seconds=server.start_seconds,
             restarts=max(0, server.starts - 1),
-            warnings=server.warnings,
+            warnings=() if self.flags.is_patched or running is None else (_UNPATCHED,),
             progress=server.progress,
             failure=server.failure,
         )

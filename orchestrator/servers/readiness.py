@@ -34,10 +34,10 @@ class NotReady(Exception):
         self.may_be_dead = may_be_dead
 
 
-async def warm_up(client: httpx.AsyncClient, child: Child, launch: Launch, timeout_seconds: float) -> list[str]:
-    """One generation on each slot at once. Returns warnings; raises NotReady."""
+async def warm_up(client: httpx.AsyncClient, child: Child, launch: Launch, timeout_seconds: float) -> None:
+    """One generation on each slot at once; raises NotReady."""
     if _NO_GENERATION & set(launch.argv):
-        return []
+        return
     headers = {"authorization": child.authorization}
     try:
         async with asyncio.timeout(timeout_seconds):
@@ -51,12 +51,9 @@ async def warm_up(client: httpx.AsyncClient, child: Child, launch: Launch, timeo
     except (httpx.HTTPError, KeyError, ValueError, TypeError) as e:
         raise NotReady("not_ready", f"the first generation failed: {e!r}") from e
     silent = [i for i, n in zip(slots, drafted, strict=True) if n == 0]
-    if not silent or launch.spec_type == "none":
-        return []
-    which = f"slot {silent[0]}" if len(silent) == 1 else f"slots {', '.join(map(str, silent))}"
-    if launch.must_draft:
+    if silent and launch.must_draft:
+        which = f"slot {silent[0]}" if len(silent) == 1 else f"slots {', '.join(map(str, silent))}"
         raise NotReady("no_draft", f"--spec-type {launch.spec_type} drafted nothing on {which} in {_TOKENS} tokens")
-    return []
 
 
 async def read_metrics(client: httpx.AsyncClient, child: Child, timeout_seconds: float) -> tuple[Metric, ...]:

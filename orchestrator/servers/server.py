@@ -54,7 +54,6 @@ class Server(Transitions):
     child: Child | None = None
     failure: Failure | None = None
     progress: Progress | None = None
-    warnings: tuple[str, ...] = ()
     start_seconds: float | None = None
     starts: int = 0
     warm_up_metrics: tuple[Metric, ...] = ()
@@ -114,7 +113,7 @@ class Server(Transitions):
     async def bring_up(self, launch: Launch) -> None:
         """From no process to ready. On any error or cancellation no process is left."""
         began = time.monotonic()
-        self.launch, self.failure, self.warnings, self.start_seconds = launch, None, (), None
+        self.launch, self.failure, self.start_seconds = launch, None, None
         try:
             await self._load(launch)
         except asyncio.CancelledError:
@@ -152,7 +151,7 @@ class Server(Transitions):
         await self._while_alive(child, self._listens(child))
         self._enter(ServerState.WARMING)
         warm = warm_up(runtime.client, child, launch, runtime.start_timeout_seconds)
-        self.warnings = tuple(await self._while_alive(child, warm))
+        await self._while_alive(child, warm)
         self.warm_up_metrics = await read_metrics(runtime.client, child, _METRICS_TIMEOUT_SECONDS)
 
     async def _listens(self, child: Child) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.schemas import Desired, ServerPut, ServerState
-from orchestrator.servers import FlagTable, Manager
+from orchestrator.servers import FlagTable, Manager, child_environment, read_flags
 from tests.support.orchestrator import is_gone
 from tests.unit.conftest import World, open_world, refused, state, until
 
@@ -24,6 +24,15 @@ async def test_view_shows_no_folder(world: World) -> None:
     view = await world.manager.start("a")
     assert "a.json" in view.argv
     assert str(world.folder) not in " ".join(view.argv)
+
+
+async def test_an_unpatched_server_is_said_to_be_one(world: World, patched_server: Path) -> None:
+    await world.model("a")
+    [warning] = (await world.manager.start("a")).warnings
+    assert "not patched" in warning
+    world.manager.flags = await read_flags(patched_server, child_environment(world.folder))
+    assert world.manager.view(world.manager.server("a")).warnings == ()
+    assert (await world.manager.stop("a")).warnings == ()
 
 
 async def test_twenty_requests_start_one_process(world: World) -> None:
