@@ -58,6 +58,9 @@ STATUS: dict[Code, int] = {
 _OPENAI_TYPE = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error"}
 
 
+PROBLEM_TYPE = "application/problem+json"
+
+
 class SlipstreamError(Exception):
     """What was wrong, with what value, and what would be right.
 
@@ -116,3 +119,8 @@ class SlipstreamError(Exception):
         kind = _OPENAI_TYPE.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
         message = f"{self.message} ({self.hint})" if self.hint else self.message
         return {"error": {"message": message, "type": kind, "param": None, "code": str(self.code)}}
+
+
+def internal_error() -> SlipstreamError:
+    """What a client hears of a fault of ours; the log has the rest."""
+    return SlipstreamError(Code.INTERNAL, "an error in Slipstream itself; its log has the details")

@@ -11,12 +11,11 @@ from starlette.exceptions import HTTPException
 from orchestrator import __version__
 from orchestrator.api import models, probes, servers
 from orchestrator.api.context import Context
-from orchestrator.errors import Code, SlipstreamError
+from orchestrator.errors import PROBLEM_TYPE, Code, SlipstreamError, internal_error
 
 _log = logging.getLogger(__name__)
-_PROBLEM = "application/problem+json"
 _PROBLEM_RESPONSE: dict[int | str, dict[str, Any]] = {
-    "default": {"description": "What was wrong (RFC 9457).", "content": {_PROBLEM: {"schema": {"type": "object"}}}}
+    "default": {"description": "What was wrong (RFC 9457).", "content": {PROBLEM_TYPE: {"schema": {"type": "object"}}}}
 }
 
 
@@ -37,7 +36,7 @@ def build_api(context: Context) -> FastAPI:
 
 
 def _respond(error: SlipstreamError) -> JSONResponse:
-    return JSONResponse(error.problem(), error.status, error.headers, media_type=_PROBLEM)
+    return JSONResponse(error.problem(), error.status, error.headers, media_type=PROBLEM_TYPE)
 
 
 async def _on_error(_: Request, error: Exception) -> JSONResponse:
@@ -63,4 +62,4 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
 
 async def _on_bug(request: Request, error: Exception) -> JSONResponse:
     _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return _respond(SlipstreamError(Code.INTERNAL, "an error in Slipstream itself; its log has the details"))
+    return _respond(internal_error())

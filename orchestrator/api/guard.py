@@ -1,13 +1,13 @@
 """Who may ask: keys, host names, and web pages of strangers. Plain ASGI, in front of everything."""
 
 import hmac
-import json
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from orchestrator.errors import Code, SlipstreamError
+from orchestrator.errors import PROBLEM_TYPE, Code, SlipstreamError
 
 _OPEN = frozenset({"/healthz", "/readyz"})
 _DATA_PLANE = "/v1/"
@@ -38,7 +38,7 @@ class Guard:
                 if path not in _OPEN:
                     self._check_key(path, headers)
             except SlipstreamError as e:
-                await _refuse(path, e, send)
+                await _refusal(path, e)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
@@ -85,11 +85,7 @@ def _hostname(url: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-async def _refuse(path: str, error: SlipstreamError, send: Send) -> None:
-    is_data = path.startswith(_DATA_PLANE)
-    body = json.dumps(error.openai() if is_data else error.problem()).encode()
-    kind = b"application/json" if is_data else b"application/problem+json"
-    headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
-    headers += [(k.encode(), v.encode()) for k, v in error.headers.items()]
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+def _refusal(path: str, error: SlipstreamError) -> JSONResponse:
+    if path.startswith(_DATA_PLANE):
+        return JSONResponse(error.openai(), error.status, error.headers)
+    return JSONResponse(error.problem(), error.status, error.headers, media_type=PROBLEM_TYPE)

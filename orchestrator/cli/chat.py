@@ -9,14 +9,12 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from orchestrator.cli.invocation import Invocation, invoked, plain, show_error
+from orchestrator.cli.invocation import INTERRUPTED, Invocation, invoked, plain, show_error
 from orchestrator.cli.options import Json, Model, Url
 from orchestrator.cli.progress import shown_progress
 from orchestrator.cli.statistics import statistics_line
 from orchestrator.client import ChatEnd, Delta
 from orchestrator.errors import SlipstreamError
-
-_INTERRUPTED = 130
 
 
 def chat(
@@ -58,7 +56,7 @@ def chat(
         if not text.strip():
             raise typer.BadParameter("the prompt is empty")
         if not conversation.ask(text):
-            raise typer.Exit(_INTERRUPTED)
+            raise typer.Exit(INTERRUPTED)
 
 
 class _Conversation:

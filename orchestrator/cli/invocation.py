@@ -14,6 +14,8 @@ from rich.text import Text
 from orchestrator.client import Client
 from orchestrator.errors import SlipstreamError
 
+# Exit status of a command that Ctrl-C ended, as shells have it.
+INTERRUPTED = 130
 # Wide enough for every table of ours: a pipe has no width, and a truncated name is of no use to what reads it.
 _PIPE_WIDTH = 240
 # Text of a model or a log must not steer the terminal. Line feed and tab are harmless, carriage return is not shown.

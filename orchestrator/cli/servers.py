@@ -6,12 +6,10 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.invocation import Invocation, invoked
+from orchestrator.cli.invocation import INTERRUPTED, Invocation, invoked
 from orchestrator.cli.options import DryRun, Flags, Json, Model, Url, parse_flags
 from orchestrator.cli.progress import shown_progress
 from orchestrator.schemas import Desired, Plan, ServerPut, ServerState, ServerView, SwapRequest
-
-_INTERRUPTED = 130
 
 
 def start(
@@ -74,7 +72,7 @@ def _run(invocation: Invocation, model: str, call: Callable[[], ServerView | Pla
         invocation.warn(
             f"not waiting any longer; the orchestrator goes on (see `slipstream status {shlex.quote(model)}`)"
         )
-        raise typer.Exit(_INTERRUPTED) from None
+        raise typer.Exit(INTERRUPTED) from None
     if invocation.is_json:
         invocation.emit(result)
     elif isinstance(result, Plan):

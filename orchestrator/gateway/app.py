@@ -12,9 +12,10 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import httpx
+from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from orchestrator.errors import Code, SlipstreamError
+from orchestrator.errors import Code, SlipstreamError, internal_error
 from orchestrator.gateway.body import prepared, read_body, wants_logprobs
 from orchestrator.gateway.upstream import NotReached, Upstream
 from orchestrator.servers import Manager
@@ -52,7 +53,7 @@ class Gateway:
             if scope["path"] in _ROUTES:
                 await self._infer(scope, receive, begun)
             elif scope["path"] == _MODELS or scope["path"].startswith(f"{_MODELS}/"):
-                await self._models(scope, begun)
+                await (await self._models(scope))(scope, receive, begun)
             else:
                 raise SlipstreamError(
                     Code.NOT_FOUND, f"there is no {scope['path'][:200]!r} here; there are {', '.join(sorted(_ROUTES))}"
@@ -60,27 +61,22 @@ class Gateway:
         except SlipstreamError as e:
             if begun.started:
                 raise
-            await respond_json(send, e.status, e.openai(), e.headers)
+            await _failure(e)(scope, receive, send)
         except Exception:
             _log.exception("%s %s failed", scope["method"], scope["path"])
             if begun.started:
                 raise
-            bug = SlipstreamError(Code.INTERNAL, "an error in Slipstream itself; its log has the details")
-            await respond_json(send, bug.status, bug.openai())
+            await _failure(internal_error())(scope, receive, send)
 
-    async def _models(self, scope: Scope, send: Send) -> None:
+    async def _models(self, scope: Scope) -> JSONResponse:
         _require_method(scope, "GET")
         await self._manager.refresh()
-        entries = [_model_entry(name, spec.name) for name, spec in self._entries()]
-        name = scope["path"].removeprefix(_MODELS).lstrip("/")
-        if not name:
-            await respond_json(send, 200, {"object": "list", "data": entries})
-        else:
-            await respond_json(send, 200, _model_entry(name, self._manager.catalog.get(name).name))
-
-    def _entries(self) -> list[tuple[str, Any]]:
         catalog = self._manager.catalog
-        return [(name, catalog.models[model]) for name, model in sorted(catalog.names.items())]
+        name = scope["path"].removeprefix(_MODELS).lstrip("/")
+        if name:
+            return JSONResponse(_model_entry(name, catalog.get(name).name))
+        entries = [_model_entry(name, model) for name, model in sorted(catalog.names.items())]
+        return JSONResponse({"object": "list", "data": entries})
 
     async def _infer(self, scope: Scope, receive: Receive, send: "_Begun") -> None:
         _require_method(scope, "POST")
@@ -175,6 +171,10 @@ async def _aside(raw: bytes, work: Callable[..., T], *arguments: Any) -> T:
     return work(*arguments) if len(raw) < _LONG_BYTES else await asyncio.to_thread(work, *arguments)
 
 
+def _failure(error: SlipstreamError) -> JSONResponse:
+    return JSONResponse(error.openai(), error.status, error.headers)
+
+
 def _model_of(request: dict[str, Any]) -> str:
     model = request.get("model")
     if not isinstance(model, str) or not model:
@@ -190,12 +190,3 @@ def _require_method(scope: Scope, method: str) -> None:
 
 def _model_entry(name: str, model: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "slipstream", "root": model}
-
-
-async def respond_json(send: Send, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
-    """Send a whole JSON response."""
-    content = json.dumps(body).encode()
-    raw_headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
-    raw_headers += [(k.encode(), v.encode()) for k, v in (headers or {}).items()]
-    await send({"type": "http.response.start", "status": status, "headers": raw_headers})
-    await send({"type": "http.response.body", "body": content})

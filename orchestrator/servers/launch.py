@@ -16,9 +16,9 @@ _SPECULATION_FLAGS = {
 }
 _NEEDS_DRAFTER = frozenset({"draft-simple", "draft-eagle3", "draft-dflash", "draft-dspark"})
 # An n-gram drafter may find nothing to draft in a short warm-up; a model drafter always drafts.
-MODEL_DRAFTING_PREFIX = "draft-"
-
-
+_MODEL_DRAFTING_PREFIX = "draft-"
+# cpp-httplib makes further threads only when none is idle by its own count, which lags behind a burst: new
+# connections then wait behind kept-alive ones for seconds. Idle threads cost next to nothing.
 _HTTP_THREADS = 64
 
 
@@ -26,7 +26,6 @@ _HTTP_THREADS = 64
 class Launch:
     """Everything that decides how a server runs. Two equal launches need no restart."""
 
-    model: str
     spec: ModelSpec = field(compare=False)
     target: Path
     drafter: Path | None
@@ -40,7 +39,7 @@ class Launch:
     @property
     def must_draft(self) -> bool:
         """Whether every warm-up has to produce drafts."""
-        return any(t.startswith(MODEL_DRAFTING_PREFIX) for t in self.spec_type.split(","))
+        return any(t.startswith(_MODEL_DRAFTING_PREFIX) for t in self.spec_type.split(","))
 
     @property
     def shown_argv(self) -> tuple[str, ...]:
@@ -56,16 +55,14 @@ def plan_launch(
     set_flags = table.check(spec.server) | table.check(overrides)
     speculation = _speculation_flags(spec.speculation, table, drafter is not None)
     # The operator's own flag goes before the model file's `speculation`.
-    flags = {k: v for k, v in speculation.items() if k not in set_flags} | set_flags
+    flags = speculation | set_flags
     argv = ["--model", str(target), "--alias", spec.name, "--host", "127.0.0.1", "--port", "0", "--offline"]
     argv += ["--metrics", "--slots", "--spec-type", spec.speculation.type]
     if drafter is not None:
         argv += ["--spec-draft-model", str(drafter)]
     if "threads-http" not in flags and table.has("threads-http"):
-        # cpp-httplib makes further threads only when none is idle by its own count, which lags behind a burst: new
-        # connections then wait behind kept-alive ones for seconds. Idle threads cost next to nothing.
         flags["threads-http"] = _HTTP_THREADS
-    return Launch(spec.name, spec, target, drafter, (*argv, *table.argv(flags)))
+    return Launch(spec, target, drafter, (*argv, *table.argv(flags)))
 
 
 def _speculation_flags(speculation: Speculation, table: FlagTable, has_drafter: bool) -> dict[str, FlagValue]:

@@ -38,7 +38,6 @@ class Manager:
         self._servers: dict[str, Server] = {}
         self._changes = Changes(files, wanted)
         self._swap = asyncio.Lock()
-        self._closing = False
 
     async def open(self) -> None:
         """Read the catalogue and begin to bring up what was asked to run."""
@@ -56,7 +55,7 @@ class Manager:
 
     def begin_close(self) -> None:
         """Start nothing more, end loads and log follows; answers that are being generated go on."""
-        self._closing = self._changes.is_closing = True
+        self._changes.is_closing = True
         for server in self._servers.values():
             server.log.close()
             if not server.is_ready and server.busy:
@@ -122,7 +121,7 @@ class Manager:
                 # A load that somebody ends while we wait is not begun anew by us.
                 loaded = loaded or server.goal is not None
                 await server.settled()
-            elif self._closing:
+            elif self._changes.is_closing:
                 raise _shutting_down()
             elif loaded or server.is_resting:
                 raise _not_running(server)
@@ -211,7 +210,7 @@ class Manager:
         return self._servers[model]
 
     def _launch(self, server: Server, flags: dict[str, FlagValue]) -> Launch:
-        if self._closing:
+        if self._changes.is_closing:
             raise _shutting_down()
         spec = self.catalog.get(server.model)
         return plan_launch(spec, flags, self.flags, self.files.target(spec), self.files.drafter(spec))
@@ -219,10 +218,8 @@ class Manager:
     async def _bring(self, change: Change) -> None:
         change.server.forgive()
         same = planning.is_same(change.server, change.launch)
-        if same and not change.server.busy:
-            await self._wanted.keep(change.server.model, change.want)
-            return
-        await change.server.command(partial(self._changes.apply, change), change.launch, join=same)
+        if change.server.busy or not same:
+            await change.server.command(partial(self._changes.apply, change), change.launch, join=same)
         await self._wanted.keep(change.server.model, change.want)
 
     def _swapped_out(self, body: SwapRequest, server: Server) -> tuple[Server, ...]:

@@ -46,10 +46,12 @@ class Child:
     port: int | None = None
     exited: asyncio.Event = field(default_factory=asyncio.Event)
     listening: asyncio.Event = field(default_factory=asyncio.Event)
-    # One string object for the life of the child: it is in every upstream request.
-    authorization: str = ""
     first_line: int = 0
     _watcher: asyncio.Task[None] | None = None
+
+    def __post_init__(self) -> None:
+        # One string object for the life of the child: it is in every upstream request.
+        self.authorization = f"Bearer {self.api_key}"
 
     @property
     def pid(self) -> int:
@@ -69,7 +71,7 @@ class Child:
         with suppress(TimeoutError):
             await asyncio.wait_for(self.exited.wait(), grace_seconds)
         if not self.exited.is_set():
-            self._signal(signal.SIGKILL)
+            self.kill()
             await asyncio.wait_for(self.exited.wait(), _KILL_TIMEOUT_SECONDS)
 
     @property
@@ -128,7 +130,7 @@ class Child:
     async def _watch(self, reader: asyncio.Task[None]) -> None:
         await self.process.wait()
         # Nothing of the group may stay, whatever ended its leader; a survivor would also hold the pipe open.
-        self._signal(signal.SIGKILL)
+        self.kill()
         with suppress(TimeoutError):
             await asyncio.wait_for(reader, _DRAIN_TIMEOUT_SECONDS)
         self.exited.set()
@@ -152,8 +154,8 @@ async def spawn(
         cwd=empty_folder,
         start_new_session=True,
         limit=_LINE_LIMIT_BYTES,
-    )  # fmt: skip
-    child = Child(process, api_key, log, authorization=f"Bearer {api_key}", first_line=log.count)
+    )
+    child = Child(process, api_key, log, first_line=log.count)
     reader = asyncio.create_task(child._read(on_line), name=f"log of {process.pid}")
     child._watcher = asyncio.create_task(child._watch(reader), name=f"end of {process.pid}")
     return child

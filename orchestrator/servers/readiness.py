@@ -38,12 +38,11 @@ async def warm_up(client: httpx.AsyncClient, child: Child, launch: Launch, timeo
     """One generation on each slot at once; raises NotReady."""
     if _NO_GENERATION & set(launch.argv):
         return
-    headers = {"authorization": child.authorization}
     try:
         async with asyncio.timeout(timeout_seconds):
-            props = (await client.get(f"{child.url}/props", headers=headers)).raise_for_status().json()
+            props = (await client.get(f"{child.url}/props", headers=_headers(child))).raise_for_status().json()
             slots = range(int(props["total_slots"]))
-            drafted = await asyncio.gather(*(_generate(client, child, headers, i, timeout_seconds) for i in slots))
+            drafted = await asyncio.gather(*(_generate(client, child, i, timeout_seconds) for i in slots))
     except TimeoutError:
         raise NotReady("not_ready", f"the first generation did not end within {timeout_seconds:.0f} s") from None
     except httpx.TransportError as e:
@@ -60,15 +59,17 @@ async def read_metrics(client: httpx.AsyncClient, child: Child, timeout_seconds:
     """The server's own exposition; empty when it gives none in time, which the page then shows."""
     try:
         async with asyncio.timeout(timeout_seconds):
-            response = await client.get(f"{child.url}/metrics", headers={"authorization": child.authorization})
+            response = await client.get(f"{child.url}/metrics", headers=_headers(child))
         return parse_child_metrics(response.raise_for_status().text)
     except (TimeoutError, httpx.HTTPError, SlipstreamError):
         return ()
 
 
-async def _generate(
-    client: httpx.AsyncClient, child: Child, headers: dict[str, str], slot: int, timeout_seconds: float
-) -> int:
+def _headers(child: Child) -> dict[str, str]:
+    return {"authorization": child.authorization}
+
+
+async def _generate(client: httpx.AsyncClient, child: Child, slot: int, timeout_seconds: float) -> int:
     """Tokens drafted while one slot generates."""
     body: dict[str, Any] = {
         "prompt": _PROMPT,
@@ -78,7 +79,7 @@ async def _generate(
         "ignore_eos": True,
         "cache_prompt": False,
     }
-    response = await client.post(f"{child.url}/completion", json=body, headers=headers, timeout=timeout_seconds)
+    response = await client.post(f"{child.url}/completion", json=body, headers=_headers(child), timeout=timeout_seconds)
     if response.status_code != 200:
         raise NotReady(
             "not_ready", f"the first generation on slot {slot} got {response.status_code}: {response.text[:300]}"

@@ -17,8 +17,7 @@ async def snapshots(manager: Manager, client: httpx.AsyncClient, timeout_seconds
 
 async def _snapshot(server: Server, client: httpx.AsyncClient, timeout_seconds: float) -> ServerSnapshot:
     child, launch, warm_up = server.child, server.launch, server.warm_up_metrics
-    is_asked = child is not None and server.is_ready
-    families = await read_metrics(client, child, timeout_seconds) if child is not None and is_asked else ()
+    families = await read_metrics(client, child, timeout_seconds) if child is not None and server.is_ready else ()
     return ServerSnapshot(
         model=server.model,
         state=server.state,

@@ -1,6 +1,6 @@
 """Speculation per slot, from the per-slot series of the patched server (patches 0002 and 0004)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -8,6 +8,8 @@ from prometheus_client.registry import Collector
 
 from orchestrator.telemetry.snapshot import ServerSnapshot, counters, gauges
 
+Family = CounterMetricFamily | GaugeMetricFamily
+Read = Callable[[ServerSnapshot, str], Iterator[tuple[dict[str, str], float]]]
 _LABELS = ("model", "slot", "spec_type")
 # Own name, name at the server, help. vLLM's schema, with the slot as one more label.
 _COUNTERS = (
@@ -43,28 +45,21 @@ class SlotCollector(Collector):
         self._servers = servers
 
     def collect(self) -> Iterator[Metric]:
-        """One family a counter, over all servers."""
+        """One family a series name of the server, over all servers."""
         for name, upstream, text in _COUNTERS:
-            family = CounterMetricFamily(name, text, labels=_LABELS)
-            for server in self._servers:
-                for labels, value in counters(server, upstream):
-                    family.add_metric([server.model, labels.get("slot", ""), server.spec_type], value)
-            yield family
-        yield self._positions()
-        busy = GaugeMetricFamily("slipstream_slot_busy", "Whether the slot is at work.", labels=_LABELS)
-        for server in self._servers:
-            for labels, value in gauges(server, "llamacpp:slot_busy"):
-                busy.add_metric([server.model, labels.get("slot", ""), server.spec_type], value)
-        yield busy
-
-    def _positions(self) -> Metric:
-        family = CounterMetricFamily(
+            yield self._fill(CounterMetricFamily(name, text, labels=_LABELS), counters, upstream)
+        positions = CounterMetricFamily(
             "slipstream_slot_accepted_tokens_per_position",
             "Accepted tokens by position in the draft, from 0.",
-            labels=("model", "slot", "spec_type", "position"),
+            labels=(*_LABELS, "position"),
         )
+        yield self._fill(positions, counters, "llamacpp:slot_accepted_tokens_per_position_total", "position")
+        busy = GaugeMetricFamily("slipstream_slot_busy", "Whether the slot is at work.", labels=_LABELS)
+        yield self._fill(busy, gauges, "llamacpp:slot_busy")
+
+    def _fill(self, family: Family, read: Read, upstream: str, *more_labels: str) -> Family:
         for server in self._servers:
-            for labels, value in counters(server, "llamacpp:slot_accepted_tokens_per_position_total"):
-                slot, position = labels.get("slot", ""), labels.get("position", "")
-                family.add_metric([server.model, slot, server.spec_type, position], value)
+            for labels, value in read(server, upstream):
+                more = [labels.get(label, "") for label in more_labels]
+                family.add_metric([server.model, labels.get("slot", ""), server.spec_type, *more], value)
         return family
