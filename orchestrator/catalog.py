@@ -1,5 +1,7 @@
 """Model files: `models/*.yaml` to `ModelSpec`, with the line and column of what is wrong."""
 
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,10 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.schemas import FileProblem, ModelSpec
 
+# Name, inode, size and time of change of every model file.
+Stamps = tuple[tuple[str, int, int, int], ...]
+_SETTLED_NANOSECONDS = 1_000_000_000
+
 
 @dataclass(frozen=True)
 class Catalog:
@@ -21,6 +27,7 @@ class Catalog:
     models: dict[str, ModelSpec]
     names: dict[str, str]
     problems: tuple[FileProblem, ...]
+    stamps: Stamps | None = None
 
     def get(self, name: str) -> ModelSpec:
         """The model with this name or alias; SlipstreamError model_not_found otherwise."""
@@ -30,8 +37,15 @@ class Catalog:
         raise SlipstreamError(Code.MODEL_NOT_FOUND, f"there is no model {name[:80]!r}; known models: {known}")
 
 
-def load_catalog(folder: Path) -> Catalog:
-    """Read every model file. A wrong file becomes a problem and hides no other; blocking file I/O."""
+def load_catalog(folder: Path, earlier: Catalog | None = None) -> Catalog:
+    """Read every model file; `earlier` itself comes back when no file has changed since. Blocking file I/O.
+
+    A wrong file becomes a problem and hides no other.
+    """
+    # Taken before the files are read: one that changes meanwhile is then read again the next time.
+    stamps = _stamps(folder)
+    if earlier is not None and stamps is not None and stamps == earlier.stamps:
+        return earlier
     models: dict[str, ModelSpec] = {}
     names: dict[str, str] = {}
     problems: list[FileProblem] = []
@@ -46,7 +60,19 @@ def load_catalog(folder: Path) -> Catalog:
             continue
         models[spec.name] = spec
         names |= {n: spec.name for n in (spec.name, *spec.aliases)}
-    return Catalog(folder, models, names, tuple(problems))
+    return Catalog(folder, models, names, tuple(problems), stamps)
+
+
+def _stamps(folder: Path) -> Stamps | None:
+    """None while a file is so new that a second change could leave the same stamp: clocks of files are coarse."""
+    stamps = []
+    for path in sorted(folder.glob("*.yaml")):
+        with suppress(OSError):
+            stat = path.stat()
+            if time.time_ns() - stat.st_ctime_ns < _SETTLED_NANOSECONDS:
+                return None
+            stamps.append((path.name, stat.st_ino, stat.st_size, stat.st_ctime_ns))
+    return tuple(stamps)
 
 
 def _load(path: Path, problems: list[FileProblem]) -> ModelSpec | None:

@@ -3,3 +3,4 @@
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+FAKE_SERVER = REPOSITORY / "tests" / "support" / "fake_server.py"

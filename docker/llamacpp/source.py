@@ -149,6 +149,23 @@ def git_environment(tree: Path) -> dict[str, str]:
     }
 
 
+def run_git(
+    *arguments: str, environment: dict[str, str], folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run git in `folder`. Raises PinError where there is no git, TimeoutExpired after GIT_TIMEOUT_SECONDS."""
+    try:
+        return subprocess.run(
+            ["git", *arguments],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=GIT_TIMEOUT_SECONDS,
+        )
+    except FileNotFoundError as error:
+        raise PinError("git is not installed; bring it with: apt-get install git") from error
+
+
 def checkout(pin: Pin, url: str, tree: Path, downloads: Path) -> None:
     """Check the tag out into `tree` without a `.git`; the shallow clone is kept under `downloads`."""
     clone = downloads / f"llama.cpp-{pin.tag}-{hashlib.sha256(url.encode()).hexdigest()[:8]}.git"
@@ -156,11 +173,7 @@ def checkout(pin: Pin, url: str, tree: Path, downloads: Path) -> None:
 
     def git(*arguments: str, what: str) -> str:
         try:
-            done = subprocess.run(
-                ["git", *arguments], capture_output=True, text=True, env=environment, timeout=GIT_TIMEOUT_SECONDS
-            )
-        except FileNotFoundError as error:
-            raise PinError("git is not installed; bring it with: apt-get install git") from error
+            done = run_git(*arguments, environment=environment)
         except subprocess.TimeoutExpired as error:
             raise PinError(f"{what}: no end after {GIT_TIMEOUT_SECONDS} s; without a git host: --from pypi") from error
         if done.returncode:
@@ -192,11 +205,8 @@ def apply_series(tree: Path, series: Series) -> None:
     """Apply every patch of the series, each after a check of the whole patch."""
     for patch in series.patches:
         for mode in (["--check"], []):
-            command = ["git", "apply", *mode, str(patch.path.resolve())]
-            try:
-                done = subprocess.run(command, cwd=tree, capture_output=True, text=True, env=git_environment(tree))
-            except FileNotFoundError as error:
-                raise PinError("git is not installed; bring it with: apt-get install git") from error
+            arguments = ("apply", *mode, str(patch.path.resolve()))
+            done = run_git(*arguments, environment=git_environment(tree), folder=tree)
             if done.returncode:
                 raise PinError(f"patch {patch.name} does not apply:\n{explain_refusal(patch, done.stderr)}")
 

@@ -73,8 +73,8 @@ class Manager:
                 server.child.kill()
 
     async def refresh(self) -> None:
-        """Read the model files again."""
-        self.catalog = await asyncio.to_thread(load_catalog, self.files.models_dir)
+        """Read the model files again if one has changed."""
+        self.catalog = await asyncio.to_thread(load_catalog, self.files.models_dir, self.catalog)
 
     def server(self, name: str) -> Server:
         """The server of a model or alias; SlipstreamError model_not_found otherwise.

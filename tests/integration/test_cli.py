@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 
-from tests import REPOSITORY
+from tests import FAKE_SERVER
 from tests.support import ToyBox, eventually
 from tests.support.orchestrator import Orchestrator, argv_of, is_gone, running_orchestrator
 
 pytestmark = pytest.mark.integration
-FAKE_SERVER = REPOSITORY / "tests" / "support" / "fake_server.py"
 SCRIPT = Path(sys.executable).with_name("slipstream")
 DEADLINE_SECONDS = 60.0
 LISTENING = re.compile(r"running on (http://127\.0\.0\.1:\d+)")

@@ -17,7 +17,7 @@ import pytest
 
 from tests import REPOSITORY
 from tests.support import eventually
-from tests.support.orchestrator import argv_of, environment_of, is_gone
+from tests.support.orchestrator import argv_of, environment_of, is_gone, pids
 
 pytestmark = pytest.mark.integration
 DEMO = REPOSITORY / "scripts" / "demo"
@@ -54,15 +54,11 @@ class Demo:
 
     def descendants(self) -> set[int]:
         """Every process below the demo, with those that have left its session or process group."""
-        parents = {pid: parent for pid in _pids() if (parent := _parent(pid))}
+        parents = {pid: parent for pid in pids() if (parent := _parent(pid))}
         found = {self.process.pid}
         while more := {pid for pid, parent in parents.items() if parent in found} - found:
             found |= more
         return found - {self.process.pid}
-
-
-def _pids() -> list[int]:
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
 def _parent(pid: int) -> int | None:

@@ -200,13 +200,14 @@ def running_orchestrator(orchestrator: Orchestrator) -> Iterator[Orchestrator]:
         orchestrator.close()
 
 
-def _pids() -> list[int]:
+def pids() -> list[int]:
+    """Every process of this machine."""
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
 def processes_naming(path: Path) -> list[int]:
     """Living processes that have this path in an argument."""
-    return [pid for pid in _pids() if any(str(path) in argument for argument in argv_of(pid))]
+    return [pid for pid in pids() if any(str(path) in argument for argument in argv_of(pid))]
 
 
 def argv_of(pid: int) -> list[str]:
@@ -239,7 +240,7 @@ def is_gone(pid: int) -> bool:
 def group_members(pgid: int) -> list[int]:
     """Living processes of a process group."""
     found = []
-    for pid in _pids():
+    for pid in pids():
         with suppress(OSError):
             if os.getpgid(pid) == pgid and not is_gone(pid):
                 found.append(pid)

@@ -16,9 +16,8 @@ from orchestrator.db import Database
 from orchestrator.errors import SlipstreamError
 from orchestrator.schemas import ServerState
 from orchestrator.servers import FlagTable, Manager, ModelFiles, Runtime, Wanted, child_environment, read_flags
-from tests import REPOSITORY
+from tests import FAKE_SERVER
 
-FAKE_SERVER = REPOSITORY / "tests" / "support" / "fake_server.py"
 T = TypeVar("T")
 
 

@@ -26,6 +26,20 @@ def test_our_own_models_are_valid() -> None:
     assert catalog.get("ornith").graft is not None
 
 
+def test_files_are_read_again_only_when_one_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "a", "name: a\nsource: {path: a.gguf}\n")
+    first = load_catalog(tmp_path)
+    assert load_catalog(tmp_path, first) is not first, "so new that a second change could go unseen"
+    monkeypatch.setattr("orchestrator.catalog._SETTLED_NANOSECONDS", 0)
+    settled = load_catalog(tmp_path, first)
+    assert load_catalog(tmp_path, settled) is settled
+    (tmp_path / "a.yaml").chmod(0o600)
+    again = load_catalog(tmp_path, settled)
+    assert again is not settled and again.models == settled.models
+    (tmp_path / "a.yaml").unlink()
+    assert load_catalog(tmp_path, again).models == {}
+
+
 def test_values_keep_their_types(tmp_path: Path) -> None:
     write(
         tmp_path,

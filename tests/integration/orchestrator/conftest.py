@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests import REPOSITORY
 from tests.support import Toy, ToyBox
 from tests.support.orchestrator import Orchestrator, running_orchestrator
 
-FAKE_SERVER = REPOSITORY / "tests" / "support" / "fake_server.py"
 # One thread: a toy gains nothing from two, and waiting for each other costs far more on a busy machine.
 THREADS: dict[str, Any] = {"threads": 1, "spec_draft_threads": 1}
 # A stream in flight ends when this time is over; the default would only make the tests wait.

@@ -7,7 +7,8 @@ import httpx
 import openai
 import pytest
 
-from tests.integration.orchestrator.conftest import FAKE_SERVER, MakeOrchestrator
+from tests import FAKE_SERVER
+from tests.integration.orchestrator.conftest import MakeOrchestrator
 from tests.integration.orchestrator.streams import MESSAGES
 from tests.support import ToyBox
 from tests.support.orchestrator import Orchestrator, argv_of, environment_of, running_orchestrator

@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.orchestrator.conftest import FAKE_SERVER, MakeOrchestrator
+from tests import FAKE_SERVER
+from tests.integration.orchestrator.conftest import MakeOrchestrator
 from tests.integration.orchestrator.streams import ENDLESS, Background, open_stream
 from tests.support import eventually
 from tests.support.orchestrator import Orchestrator, group_members, is_gone, running_orchestrator

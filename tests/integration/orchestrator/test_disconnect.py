@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.integration.orchestrator.conftest import FAKE_SERVER, MakeOrchestrator
+from tests import FAKE_SERVER
+from tests.integration.orchestrator.conftest import MakeOrchestrator
 from tests.integration.orchestrator.streams import ENDLESS, MESSAGES, Background, open_stream
 from tests.support import Samples, eventually
 from tests.support.orchestrator import ChildServer, Orchestrator, running_orchestrator

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.orchestrator.conftest import FAKE_SERVER, MakeOrchestrator
+from tests import FAKE_SERVER
+from tests.integration.orchestrator.conftest import MakeOrchestrator
 from tests.integration.orchestrator.streams import Background
 from tests.support import Samples, eventually
 from tests.support.orchestrator import Orchestrator, is_gone, running_orchestrator

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.servers import child_environment, find_binary, read_flags
-from tests.unit.conftest import FAKE_SERVER
+from tests import FAKE_SERVER
 
 
 def program(path: Path, text: str = "#!/bin/sh\n") -> Path:

@@ -11,8 +11,9 @@ import pytest
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.servers.logs import LogBuffer
 from orchestrator.servers.process import Child, child_environment, spawn
+from tests import FAKE_SERVER
 from tests.support.orchestrator import argv_of, environment_of, group_members, is_gone
-from tests.unit.conftest import FAKE_SERVER, until
+from tests.unit.conftest import until
 
 
 class Spawner:
