@@ -13,6 +13,9 @@ class Code(StrEnum):
     INVALID_REQUEST = "invalid_request"
     INVALID_MODEL_FILE = "invalid_model_file"
     INVALID_FLAG = "invalid_flag"
+    INVALID_GGUF = "invalid_gguf"
+    GRAFT_REFUSED = "graft_refused"
+    PREFLIGHT_FAILED = "preflight_failed"
     UNAUTHORIZED = "unauthorized"
     FORBIDDEN = "forbidden"
     NOT_FOUND = "not_found"
@@ -22,6 +25,11 @@ class Code(StrEnum):
     REQUEST_TOO_LARGE = "request_too_large"
     SOURCE_UNSUPPORTED = "source_unsupported"
     SOURCE_FAILED = "source_failed"
+    SOURCE_GATED = "source_gated"
+    SOURCE_NOT_FOUND = "source_not_found"
+    SOURCE_AMBIGUOUS = "source_ambiguous"
+    DISK_FULL = "disk_full"
+    MODEL_INCOMPLETE = "model_incomplete"
     WRONG_BYTES = "wrong_bytes"
     SERVER_START_FAILED = "server_start_failed"
     SERVER_STOPPED = "server_stopped"
@@ -36,6 +44,9 @@ STATUS: dict[Code, int] = {
     Code.INVALID_REQUEST: 400,
     Code.INVALID_MODEL_FILE: 422,
     Code.INVALID_FLAG: 422,
+    Code.INVALID_GGUF: 422,
+    Code.GRAFT_REFUSED: 422,
+    Code.PREFLIGHT_FAILED: 422,
     Code.UNAUTHORIZED: 401,
     Code.FORBIDDEN: 403,
     Code.NOT_FOUND: 404,
@@ -45,6 +56,11 @@ STATUS: dict[Code, int] = {
     Code.REQUEST_TOO_LARGE: 413,
     Code.SOURCE_UNSUPPORTED: 422,
     Code.SOURCE_FAILED: 502,
+    Code.SOURCE_GATED: 403,
+    Code.SOURCE_NOT_FOUND: 404,
+    Code.SOURCE_AMBIGUOUS: 409,
+    Code.DISK_FULL: 507,
+    Code.MODEL_INCOMPLETE: 409,
     Code.WRONG_BYTES: 502,
     Code.SERVER_START_FAILED: 503,
     Code.SERVER_STOPPED: 503,

