@@ -48,24 +48,35 @@ class OllamaSource(Strict):
     """A layer of a model in an Ollama store on this machine, used in place."""
 
     ollama: str = Field(
-        pattern=r"^\w[\w.-]*(:\d+(?=/))?(/\w[\w.-]*){0,2}(:\w[\w.-]*)?$",
+        pattern=r"^\w[\w.-]*(:\d+)?(/\w[\w.-]*){0,2}(:\w[\w.-]*)?$",
         description="Model as Ollama names it, `[host/][namespace/]name[:tag]`.",
     )
     layer: Literal["model", "drafter", "projector"] = Field("model", description="Which of its files.")
 
 
+# Tags are no keys: pydantic puts them into the place of an error, where a key would be taken for one of the file.
+_TAGS = {
+    "hf": "HfSource",
+    "url": "UrlSource",
+    "pypi": "PypiSource",
+    "path": "PathSource",
+    "ollama": "OllamaSource",
+}
+
+
 def _kind(value: Any) -> str | None:
     """The key that says which kind a source is; an error then speaks of that kind alone."""
-    kinds = ("hf", "url", "pypi", "path", "ollama")
-    return next((k for k in kinds if (k in value if isinstance(value, dict) else hasattr(value, k))), None)
+    if not isinstance(value, dict):
+        return type(value).__name__
+    return next((tag for key, tag in _TAGS.items() if key in value), None)
 
 
 Source = Annotated[
-    Annotated[HfSource, Tag("hf")]
-    | Annotated[UrlSource, Tag("url")]
-    | Annotated[PypiSource, Tag("pypi")]
-    | Annotated[PathSource, Tag("path")]
-    | Annotated[OllamaSource, Tag("ollama")],
+    Annotated[HfSource, Tag("HfSource")]
+    | Annotated[UrlSource, Tag("UrlSource")]
+    | Annotated[PypiSource, Tag("PypiSource")]
+    | Annotated[PathSource, Tag("PathSource")]
+    | Annotated[OllamaSource, Tag("OllamaSource")],
     Discriminator(
         _kind,
         custom_error_type="source_kind",
