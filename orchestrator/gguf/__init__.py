@@ -1,0 +1,1 @@
+"""GGUF files: read, inspect, graft, extract. No network, no settings."""
