@@ -62,6 +62,13 @@ def shard_name(stem: str, index: int, count: int) -> str:
     return f"{stem}-{index + 1:05d}-of-{count:05d}.gguf"
 
 
+def shard_paths(path: Path, header: Header) -> list[Path]:
+    """All files of the model that a file belongs to. Like llama.cpp, a file that says nothing of shards is whole,
+    whatever its name."""
+    is_shard = (header.integer(SPLIT_COUNT) or 1) > 1
+    return [path.with_name(name) for name in shard_names(path.name)] if is_shard else [path]
+
+
 def shard_stem(name: str) -> str:
     """The part of a name before the shard's number, or before `.gguf`."""
     found = _SHARD.fullmatch(name)
@@ -73,15 +80,15 @@ def open_model(path: Path) -> GgufModel:
 
     SlipstreamError not_found names the shards that are missing; invalid_gguf a shard that does not fit the others.
     """
-    names = shard_names(path.name)
-    paths = [path.with_name(name) for name in names]
+    header = read_file(path)
+    paths = shard_paths(path, header)
     if len(paths) > 1 and (missing := [p.name for p in paths if not p.is_file()]):
         raise SlipstreamError(
             Code.NOT_FOUND,
             f"{path.name} is one of {len(paths)} shards, and {len(missing)} are missing: {', '.join(missing[:5])}",
             details={"missing": missing},
         )
-    return model_of([Shard(p, read_file(p)) for p in paths])
+    return model_of([Shard(p, header if p == path else read_file(p)) for p in paths])
 
 
 def model_of(shards: list[Shard]) -> GgufModel:

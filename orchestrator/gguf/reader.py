@@ -7,22 +7,27 @@ llama.cpp does not take them. A vocabulary costs a walk over the lengths of its 
 import struct
 from pathlib import Path
 
-from orchestrator.errors import Code, SlipstreamError
+from orchestrator.errors import SlipstreamError
+from orchestrator.gguf.cursor import Cursor
 from orchestrator.gguf.header import Header, KeyValue, TensorInfo
 from orchestrator.gguf.source import ByteSource, FileBytes
 from orchestrator.gguf.types import DEFAULT_ALIGNMENT, SCALARS, TensorType, ValueType
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
-# The largest headers in the field, with vocabularies of 260,000 tokens and merges, have about 20 MB.
-MAX_HEADER_BYTES = 1 << 28
+# The largest headers in the field, with vocabularies of 260,000 tokens and merges, have about 20 MB; a copy of the
+# original tokenizer.json may double that.
+MAX_HEADER_BYTES = 1 << 27
 # Far above every real file; each entry costs some hundred bytes of memory.
 MAX_KEYS = 1 << 16
 MAX_TENSORS = 1 << 17
 MAX_NAME_BYTES = 63
 MAX_DIMENSIONS = 4
 MAX_ARRAY_DEPTH = 4
-_FIRST_READ_BYTES = 1 << 20
+# Each is walked over by itself, unlike the elements of an array of numbers.
+MAX_NESTED_ARRAYS = 1 << 16
+# Of a name in a message; the longest ones in the field have about 60.
+_SHOWN_CHARACTERS = 100
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _COUNTS = struct.Struct("<QQ")
@@ -40,15 +45,12 @@ def read_header(source: ByteSource) -> Header:
     return _Reader(source).read()
 
 
-class _Reader:
-    """A cursor over the first bytes of a file, of which no more is read than the header needs."""
+class _Reader(Cursor):
+    """Walks over a header once; keys are noted by where they are."""
 
     def __init__(self, source: ByteSource) -> None:
-        self._source = source
-        self._buffer = bytearray()
-        self._limit = min(source.size_bytes, MAX_HEADER_BYTES)
-        self._at = 0
-        self._what: dict[str, str] = {}
+        super().__init__(source, MAX_HEADER_BYTES)
+        self._nested_arrays = 0
 
     def read(self) -> Header:
         self._check_magic()
@@ -63,12 +65,12 @@ class _Reader:
         self._at += _COUNTS.size
         places = self._keys(n_keys)
         alignment = self._alignment(places)
-        self._what = {}
         tensors = self._tensors(n_tensors)
         header_bytes = self._at
         data_offset = -(-header_bytes // alignment) * alignment if tensors else header_bytes
         self._check_layout(tensors, alignment, data_offset)
-        whole = memoryview(bytes(self._buffer[:header_bytes]))
+        del self._buffer[header_bytes:]
+        whole = memoryview(self._buffer).toreadonly()
         keys = {name: KeyValue(name, type_, whole[start:end]) for name, (type_, start, end) in places.items()}
         source = self._source
         return Header(source.name, version, alignment, keys, tensors, header_bytes, data_offset, source.size_bytes)
@@ -88,7 +90,7 @@ class _Reader:
             start = self._at
             self._what = {"key": f"number {number + 1} of {count}"}
             name = self._string("the name of a key")
-            self._what = {"key": name}
+            self._what = {"key": name if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]}…"}
             if not name or name in places:
                 raise self._wrong("the name of a key is empty" if not name else "this key stands twice", at=start)
             type_ = self._value_type()
@@ -110,21 +112,39 @@ class _Reader:
             elif element is ValueType.STRING:
                 self._skip_strings(count)
             else:
-                self._check_room(count * 12, f"an array of {count} arrays")
-                for _ in range(count):
-                    self._skip(ValueType.ARRAY, depth + 1)
+                self._skip_arrays(count, depth + 1)
+
+    def _skip_arrays(self, count: int, depth: int) -> None:
+        self._check_room(count * 12, f"an array of {count} arrays")
+        self._nested_arrays += count
+        if self._nested_arrays > MAX_NESTED_ARRAYS:
+            raise self._wrong(f"{self._nested_arrays} arrays within arrays, expected {MAX_NESTED_ARRAYS} at most")
+        for _ in range(count):
+            self._skip(ValueType.ARRAY, depth)
 
     def _skip_strings(self, count: int) -> None:
         self._check_room(count * 8, f"an array of {count} strings")
         at, limit, filled, unpack = self._at, self._limit, len(self._buffer), _U64.unpack_from
-        for _ in range(count):
+        for number in range(count):
             if at + 8 > filled:
                 if at + 8 > limit:
-                    raise self._wrong(f"a string in an array of {count} ends beyond the header's end", at=at)
+                    raise self._too_long(number, count)
                 self._fill(at + 8)
                 filled = len(self._buffer)
             at += 8 + unpack(self._buffer, at)[0]
-        self._at = self._bounded(at, "the last string of an array")
+        if at > limit:
+            raise self._too_long(count, count)
+        self._fill(at)
+        self._at = at
+
+    def _too_long(self, walked: int, count: int) -> SlipstreamError:
+        """The error for an array of strings, of which the last one that was walked over ends beyond the limit."""
+        at = self._at
+        for _ in range(walked - 1):
+            at += 8 + _U64.unpack_from(self._buffer, at)[0]
+        length = _U64.unpack_from(self._buffer, at)[0]
+        message = f"string {walked - 1} of an array of {count} has {length} bytes, and ends beyond byte {self._limit}"
+        return self._wrong(message, at=at)
 
     def _alignment(self, places: dict[str, tuple[ValueType, int, int]]) -> int:
         if "general.alignment" not in places:
@@ -140,6 +160,7 @@ class _Reader:
 
     def _tensors(self, count: int) -> dict[str, TensorInfo]:
         tensors: dict[str, TensorInfo] = {}
+        self._what = {"tensor": f"number 1 of {count}"} if count else {}
         self._check_room(count * 24, f"the descriptions of {count} tensors")
         for number in range(count):
             start = self._at
@@ -155,8 +176,9 @@ class _Reader:
 
     def _shape(self) -> tuple[int, ...]:
         n_dims = self._u32()
-        if not 1 <= n_dims <= MAX_DIMENSIONS:
-            raise self._wrong(f"{n_dims} dimensions, expected 1 to {MAX_DIMENSIONS}", back=4)
+        # Of 0 dimensions is a number by itself, as converters write a scale.
+        if n_dims > MAX_DIMENSIONS:
+            raise self._wrong(f"{n_dims} dimensions, expected {MAX_DIMENSIONS} at most", back=4)
         start = self._at
         shape = tuple(self._u64() for _ in range(n_dims))
         elements = 1
@@ -171,10 +193,13 @@ class _Reader:
         try:
             type_ = TensorType(number)
         except ValueError:
-            raise self._wrong(f"tensor type {number} is not known to llama.cpp at the pin", back=4) from None
-        if shape[0] % type_.block_values:
+            error = self._wrong(f"tensor type {number} is not known to llama.cpp at the pin", back=4)
+            error.details["tensor_type"] = number
+            raise error from None
+        row = shape[0] if shape else 1
+        if row % type_.block_values:
             raise self._wrong(
-                f"rows of {shape[0]} values are no whole blocks of {type_.name} ({type_.block_values} values)", back=4
+                f"rows of {row} values are no whole blocks of {type_.name} ({type_.block_values} values)", back=4
             )
         return type_
 
@@ -198,57 +223,3 @@ class _Reader:
             return ValueType(number)
         except ValueError:
             raise self._wrong(f"value type {number}, expected 0 to 12", back=4) from None
-
-    def _string(self, what: str, max_bytes: int = 0xFFFF) -> str:
-        length = self._u64()
-        if length > max_bytes:
-            raise self._wrong(f"{what} has {length} bytes, expected {max_bytes} at most", back=8)
-        self._need(length)
-        raw = bytes(self._buffer[self._at : self._at + length])
-        self._at += length
-        try:
-            return raw.decode()
-        except UnicodeDecodeError:
-            raise self._wrong(f"{what} is no UTF-8: {raw[:40]!r}", back=length) from None
-
-    def _u32(self) -> int:
-        self._need(4)
-        self._at += 4
-        return int(_U32.unpack_from(self._buffer, self._at - 4)[0])
-
-    def _u64(self) -> int:
-        self._need(8)
-        self._at += 8
-        return int(_U64.unpack_from(self._buffer, self._at - 8)[0])
-
-    def _pass_over(self, length: int, what: str) -> None:
-        self._at = self._bounded(self._at + length, what)
-
-    def _bounded(self, end: int, what: str) -> int:
-        if end > self._limit:
-            limit = "the file" if self._limit == self._source.size_bytes else "the largest header read here"
-            raise self._wrong(f"{what} ends at byte {end}, but {limit} ends at {self._limit}")
-        self._fill(end)
-        return end
-
-    def _check_room(self, length: int, what: str) -> None:
-        if self._at + length > self._limit:
-            raise self._wrong(f"{what} cannot fit into the {self._limit - self._at} bytes that are left")
-
-    def _need(self, length: int) -> None:
-        self._bounded(self._at + length, "the header")
-
-    def _fill(self, end: int) -> None:
-        have = len(self._buffer)
-        if end > have:
-            ahead = max(end, _FIRST_READ_BYTES, 2 * have)
-            self._buffer += self._source.read_at(have, min(ahead, self._limit) - have)
-
-    def _wrong(self, message: str, *, at: int | None = None, back: int = 0) -> SlipstreamError:
-        offset = self._at - back if at is None else at
-        where = "".join(f", {kind} {name!r}" for kind, name in self._what.items())
-        return SlipstreamError(
-            Code.INVALID_GGUF,
-            f"{self._source.name}: byte {offset}{where}: {message}",
-            details={"offset": offset, **self._what},
-        )

@@ -29,7 +29,8 @@ class FileBytes:
     def __init__(self, path: Path) -> None:
         self.name = path.name
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            # A pipe that nobody writes to would be waited for.
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as e:
             raise unreadable(path, e) from e
         self.size_bytes = os.fstat(self._fd).st_size

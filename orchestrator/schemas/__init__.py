@@ -2,6 +2,7 @@
 
 from orchestrator.schemas.base import FlagValue, ModelName, RelativeFile, Sha256, Strict, View
 from orchestrator.schemas.gguf import (
+    Extraction,
     GraftPlan,
     Inspection,
     KeyChange,
@@ -11,15 +12,23 @@ from orchestrator.schemas.gguf import (
     TensorChange,
     Tokenizer,
 )
-from orchestrator.schemas.jobs import JobError, JobLine, JobList, JobProgress, JobState, JobView
-from orchestrator.schemas.models import FileProblem, Graft, ModelList, ModelSpec, ModelView, Speculation
+from orchestrator.schemas.jobs import JobError, JobEvent, JobLine, JobList, JobProgress, JobState, JobView
+from orchestrator.schemas.models import (
+    AddRequest,
+    AddView,
+    FileProblem,
+    Graft,
+    ModelList,
+    ModelSpec,
+    ModelView,
+    Speculation,
+)
 from orchestrator.schemas.servers import (
     Action,
     Desired,
     Failure,
     FlagInfo,
     Plan,
-    Progress,
     ServerList,
     ServerPut,
     ServerState,
@@ -27,12 +36,30 @@ from orchestrator.schemas.servers import (
     SwapRequest,
 )
 from orchestrator.schemas.sources import HfSource, OllamaSource, PathSource, PypiSource, Source, UrlSource
-from orchestrator.schemas.store import Candidate, GcView, RepositoryView, Role, StoredFile, StoreView
+from orchestrator.schemas.store import (
+    Candidate,
+    GcView,
+    GraftRequest,
+    InspectRequest,
+    OllamaRunner,
+    OllamaView,
+    RepositoryView,
+    Role,
+    StoredFile,
+    StoreView,
+    UnreadableFile,
+    VerifyRequest,
+    VerifyView,
+    WrongFile,
+)
 
 __all__ = [
     "Action",
+    "AddRequest",
+    "AddView",
     "Candidate",
     "Desired",
+    "Extraction",
     "Failure",
     "FileProblem",
     "FlagInfo",
@@ -40,9 +67,12 @@ __all__ = [
     "GcView",
     "Graft",
     "GraftPlan",
+    "GraftRequest",
     "HfSource",
+    "InspectRequest",
     "Inspection",
     "JobError",
+    "JobEvent",
     "JobLine",
     "JobList",
     "JobProgress",
@@ -55,11 +85,12 @@ __all__ = [
     "ModelSpec",
     "ModelView",
     "MtpHead",
+    "OllamaRunner",
     "OllamaSource",
+    "OllamaView",
     "PathSource",
     "Plan",
     "Problem",
-    "Progress",
     "PypiSource",
     "RelativeFile",
     "RepositoryView",
@@ -77,6 +108,10 @@ __all__ = [
     "SwapRequest",
     "TensorChange",
     "Tokenizer",
+    "UnreadableFile",
     "UrlSource",
+    "VerifyRequest",
+    "VerifyView",
     "View",
+    "WrongFile",
 ]

