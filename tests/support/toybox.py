@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.toys import Knobs, Language, write_hybrid, write_mtp, write_pair, write_replay
+from tests.toys import Knobs, Language, write_architecture, write_hybrid, write_mtp, write_pair, write_replay
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,12 @@ class ToyBox:
         """The replay toy with the drafter of the pair that has the same knobs."""
         toy = self._single("replay", write_replay, Knobs(**knobs))
         return Toy(toy.path, toy.language, self.pair(**knobs).drafter)
+
+    def architecture(self, arch: str, heads: int = 1, **knobs: Any) -> Toy:
+        """The toy of an architecture that has MTP blocks of its own, with that many of them."""
+        return self._single(
+            f"{arch}-{heads}", lambda path, its: write_architecture(arch, path, its, heads), Knobs(**knobs)
+        )
 
     def pair(self, **knobs: Any) -> Toy:
         def make(path: Path) -> Toy:

@@ -1,10 +1,19 @@
-"""``python -m tests.toys mtp|hybrid|replay|pair|split``: write toy models from the command line."""
+"""``python -m tests.toys mtp|hybrid|replay|arch|pair|split``: write toy models from the command line."""
 
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.toys import Knobs, split_mtp, write_hybrid, write_mtp, write_pair, write_replay
+from tests.toys import (
+    ARCHITECTURES,
+    Knobs,
+    split_mtp,
+    write_architecture,
+    write_hybrid,
+    write_mtp,
+    write_pair,
+    write_replay,
+)
 from tests.toys.vocabulary import END_OF_TEXT
 
 SINGLE_FILE: dict[str, tuple[Callable[[Path, Knobs], object], str]] = {
@@ -28,6 +37,10 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     for name, (_, help_text) in SINGLE_FILE.items():
         commands.add_parser(name, parents=[knobs], help=help_text).add_argument("out", type=Path)
+    arch = commands.add_parser("arch", parents=[knobs], help="any architecture with MTP blocks (--spec-type draft-mtp)")
+    arch.add_argument("--heads", type=int, default=1, help="number of MTP blocks, where several are allowed")
+    arch.add_argument("name", choices=ARCHITECTURES)
+    arch.add_argument("out", type=Path)
     pair = commands.add_parser("pair", parents=[knobs], help="llama target and drafter (--spec-type draft-simple)")
     pair.add_argument("target", type=Path)
     pair.add_argument("drafter", type=Path)
@@ -46,6 +59,9 @@ def _knobs(arguments: argparse.Namespace) -> Knobs:
 def main(argv: Sequence[str] | None = None) -> None:
     arguments = _parser().parse_args(argv)
     match arguments.command:
+        case "arch":
+            write_architecture(arguments.name, arguments.out, _knobs(arguments), arguments.heads)
+            written = [arguments.out]
         case "pair":
             write_pair(arguments.target, arguments.drafter, _knobs(arguments))
             written = [arguments.target, arguments.drafter]

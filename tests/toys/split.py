@@ -7,6 +7,21 @@ from typing import Any
 
 from gguf import GGUFReader, GGUFValueType, GGUFWriter
 
+# Keys whose array has a value for every block, MTP blocks included. glm-dsa's attention.indexer.types is none of
+# them: llama.cpp wants a value for the trunk's blocks alone.
+BY_BLOCK = (
+    "attention.compress_ratios",
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.recurrent_layers",
+    "attention.sliding_window_pattern",
+    "expert_feed_forward_length",
+    "expert_used_count",
+    "feed_forward_length",
+    "swiglu_clamp_exp",
+    "swiglu_clamp_shexp",
+)
+
 
 @dataclass(frozen=True)
 class SplitFiles:
@@ -20,8 +35,8 @@ class SplitFiles:
 def split_mtp(source: Path, into: Path) -> SplitFiles:
     """Write <stem>-trunk.gguf, <stem>-mtp.gguf and <stem>-donor.gguf into a directory.
 
-    The trunk announces no MTP block, drafter and donor announce every block, as the files that upstream's
-    convert_hf_to_gguf.py makes with ``--no-nextn`` and ``--mtp``.
+    The trunk announces no MTP block and its arrays end with its last block; drafter and donor announce every block.
+    So do the files that upstream's convert_hf_to_gguf.py makes with ``--no-nextn`` and ``--mtp``.
     Raises ValueError if ``source`` has no MTP block.
     """
     reader = GGUFReader(source)
@@ -30,9 +45,12 @@ def split_mtp(source: Path, into: Path) -> SplitFiles:
     if heads_key not in reader.fields:
         raise ValueError(f"{source} has no {heads_key}, expected a model with an MTP block")
     trunk_blocks = reader.fields[blocks_key].contents() - reader.fields[heads_key].contents()
-    head = f"blk.{trunk_blocks}."
+    head = tuple(f"blk.{block}." for block in range(trunk_blocks, reader.fields[blocks_key].contents()))
     files = SplitFiles(*(into / f"{source.stem}-{part}.gguf" for part in ("trunk", "mtp", "donor")))
-    without_head = {heads_key: None, blocks_key: trunk_blocks}
+    without_head: dict[str, Any] = {heads_key: None, blocks_key: trunk_blocks}
+    for key in (f"{arch}.{name}" for name in BY_BLOCK):
+        if key in reader.fields and reader.fields[key].types[0] == GGUFValueType.ARRAY:
+            without_head[key] = reader.fields[key].contents()[:trunk_blocks]
     _copy(reader, files.trunk, lambda name: not name.startswith(head), without_head)
     _copy(reader, files.drafter, lambda name: name.startswith(head) or not name.startswith("blk."), {})
     _copy(reader, files.donor, lambda name: name.startswith(head), {})
