@@ -5,24 +5,85 @@ import fcntl
 import json
 import os
 import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from orchestrator.errors import Code, SlipstreamError
-from orchestrator.schemas import Desired, FlagValue
+from orchestrator.schemas import Desired, FlagValue, JobError, JobLine, JobState
 
 _SCHEMA = """
 create table if not exists servers (
     model text primary key,
     desired text not null,
     flags text not null
-) strict
+) strict;
+create table if not exists jobs (
+    number integer primary key,
+    id text not null unique,
+    kind text not null,
+    subject text not null,
+    key text not null,
+    request text not null,
+    created real not null,
+    state text not null,
+    started real,
+    ended real,
+    runs integer not null,
+    result text,
+    error text
+) strict;
+create table if not exists job_lines (
+    job text not null references jobs (id) on delete cascade,
+    number integer not null,
+    at real not null,
+    text text not null,
+    primary key (job, number)
+) strict, without rowid;
+create table if not exists idempotency_keys (
+    key text primary key,
+    job text not null references jobs (id) on delete cascade,
+    fingerprint text not null
+) strict;
 """
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """What is kept of a job. `key` names the work, so that a second request for it is known as such."""
+
+    id: str
+    kind: str
+    subject: str
+    key: str
+    request: dict[str, Any]
+    created: float
+    state: JobState = JobState.QUEUED
+    started: float | None = None
+    ended: float | None = None
+    runs: int = 0
+    result: dict[str, Any] | None = None
+    error: JobError | None = None
+
+
+_JOB_COLUMNS = tuple(field.name for field in fields(JobRecord))
+
+
+@dataclass(frozen=True)
+class IdempotencyKey:
+    """A key a client sent, the job it got, and the fingerprint of what it asked for."""
+
+    key: str
+    job: str
+    fingerprint: str
 
 
 class Database:
-    """One SQLite file. Writes run in a thread and are on disk when they return."""
+    """One SQLite file. Writes run in a thread, one after the other, and are on disk when they return."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -38,20 +99,22 @@ class Database:
             self._db = sqlite3.connect(folder / "slipstream.db", check_same_thread=False, isolation_level=None)
             self._db.execute("pragma journal_mode = wal")
             self._db.execute("pragma synchronous = full")
-            self._db.execute(_SCHEMA)
+            self._db.execute("pragma foreign_keys = on")
+            self._db.executescript(_SCHEMA)
         except sqlite3.Error as e:
             os.close(self._lock_fd)
             raise SlipstreamError(
                 Code.MISCONFIGURED,
                 f"the database {folder / 'slipstream.db'} cannot be used: {e}",
-                hint="move it away to begin with an empty one: what servers should run is then forgotten",
+                hint="move it away to begin with an empty one: desired servers and jobs are then forgotten",
             ) from e
-        self._turn = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, "database")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._thread.shutdown()
         self._db.close()
         os.close(self._lock_fd)
 
@@ -62,12 +125,106 @@ class Database:
 
     async def set_server(self, model: str, desired: Desired, flags: dict[str, FlagValue]) -> None:
         """Keep desired state and flags of a server."""
-        async with self._turn:
-            await asyncio.to_thread(
-                self._db.execute,
-                "insert or replace into servers values (?, ?, ?)",
-                (model, str(desired), json.dumps(flags)),
+        await self._run(
+            lambda db: db.execute(
+                "insert or replace into servers values (?, ?, ?)", (model, str(desired), json.dumps(flags))
             )
+        )
+
+    def jobs(self) -> list[JobRecord]:
+        """Every job that is kept, in the order they were asked for."""
+        columns = ", ".join(_JOB_COLUMNS)
+        return [_job(row) for row in self._db.execute(f"select {columns} from jobs order by number").fetchall()]
+
+    async def set_job(self, job: JobRecord, idempotency_key: IdempotencyKey | None = None) -> None:
+        """Keep a job as it is now, and with it the key it was asked for with."""
+
+        def write(db: sqlite3.Connection) -> None:
+            changes = ", ".join(f"{column} = excluded.{column}" for column in _JOB_COLUMNS)
+            db.execute(
+                f"insert into jobs ({', '.join(_JOB_COLUMNS)}) values ({', '.join('?' * len(_JOB_COLUMNS))}) "
+                f"on conflict (id) do update set {changes}",
+                _row(job),
+            )
+            if idempotency_key is not None:
+                _insert_key(db, idempotency_key)
+
+        await self._run(write)
+
+    async def forget_jobs(self, ids: Iterable[str]) -> None:
+        """Drop jobs with their lines and idempotency keys."""
+        rows = [(id,) for id in ids]
+        await self._run(lambda db: db.executemany("delete from jobs where id = ?", rows))
+
+    def idempotency_keys(self) -> list[IdempotencyKey]:
+        """Those of the jobs that are kept."""
+        rows = self._db.execute("select key, job, fingerprint from idempotency_keys").fetchall()
+        return [IdempotencyKey(*row) for row in rows]
+
+    async def add_idempotency_key(self, key: IdempotencyKey) -> None:
+        """Keep a further key of a job."""
+        await self._run(lambda db: _insert_key(db, key))
+
+    async def job_lines(self, job: str, after: int = 0) -> list[JobLine]:
+        """Lines of a job whose numbers are greater than `after`."""
+        query = "select number, at, text from job_lines where job = ? and number > ? order by number"
+        rows = await self._run(lambda db: db.execute(query, (job, after)).fetchall())
+        return [JobLine(number=number, at=at, text=text) for number, at, text in rows]
+
+    async def add_job_lines(self, job: str, lines: Sequence[JobLine], kept: int) -> None:
+        """Add lines, and drop those that are not among the last `kept`."""
+
+        def write(db: sqlite3.Connection) -> None:
+            rows = [(job, line.number, line.at, line.text) for line in lines]
+            db.executemany("insert into job_lines values (?, ?, ?, ?)", rows)
+            db.execute("delete from job_lines where job = ? and number <= ?", (job, lines[-1].number - kept))
+
+        await self._run(write)
+
+    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """One transaction, in the thread; it is done as a whole or not at all."""
+
+        def transaction() -> T:
+            self._db.execute("begin immediate")
+            try:
+                answer = work(self._db)
+                self._db.execute("commit")
+                return answer
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("rollback")
+                raise
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, transaction)
+        except sqlite3.OperationalError as e:
+            if e.sqlite_errorcode != sqlite3.SQLITE_FULL:
+                raise
+            raise SlipstreamError(
+                Code.DISK_FULL, "the disk of the state folder is full", hint="make room and try again"
+            ) from e
+
+
+def _row(job: JobRecord) -> tuple[Any, ...]:
+    """Values for _JOB_COLUMNS."""
+    values = {column: getattr(job, column) for column in _JOB_COLUMNS}
+    values["request"] = json.dumps(job.request)
+    values["result"] = None if job.result is None else json.dumps(job.result)
+    values["error"] = None if job.error is None else job.error.model_dump_json()
+    return tuple(values.values())
+
+
+def _job(row: tuple[Any, ...]) -> JobRecord:
+    values = dict(zip(_JOB_COLUMNS, row, strict=True))
+    values["request"] = json.loads(values["request"])
+    values["state"] = JobState(values["state"])
+    values["result"] = None if values["result"] is None else json.loads(values["result"])
+    values["error"] = None if values["error"] is None else JobError.model_validate_json(values["error"])
+    return JobRecord(**values)
+
+
+def _insert_key(db: sqlite3.Connection, key: IdempotencyKey) -> None:
+    db.execute("insert into idempotency_keys values (?, ?, ?)", (key.key, key.job, key.fingerprint))
 
 
 def _own(folder: Path) -> int:

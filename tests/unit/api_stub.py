@@ -89,7 +89,7 @@ def running_stub() -> Iterator[ApiStub]:
             asked = Asked(self.command, url.path, query, {k.lower(): v for k, v in self.headers.items()}, body)
             self.send(stub.answer(asked))
 
-        do_GET = do_POST = do_PUT = handle_any
+        do_GET = do_POST = do_PUT = do_DELETE = handle_any
 
         def send(self, answer: Answer) -> None:
             if answer.gate is not None:

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from orchestrator import client as client_module
-from orchestrator.client import ChatEnd, Client, Delta
+from orchestrator.client import ChatEnd, Client, Delta, connection
 from orchestrator.errors import Code, SlipstreamError
-from orchestrator.schemas import Desired, Plan, ServerPut, ServerState, ServerView, SwapRequest
+from orchestrator.schemas import Desired, JobLine, JobView, Plan, ServerPut, ServerState, ServerView, SwapRequest
 from tests.support.polling import eventually
 from tests.unit.api_stub import Answer, ApiStub, chat_answer, chunk, events, problem, running_stub, server_view
 
 SECRET = "sk-very-secret"
 CHAT = "/v1/chat/completions"
 MESSAGES = [{"role": "user", "content": "hi"}]
+JOB = {"id": "1a", "kind": "pull", "subject": "toy", "state": "running", "created": 1.0}
 PLAN = {"actions": [{"do": "start", "model": "toy", "why": "not running"}]}
 
 
@@ -51,6 +51,9 @@ CALLS: list[tuple[Callable[[Client], object], str, str, dict[str, str], Any, Any
     (lambda c: c.start("toy"), "POST", "/api/servers/toy/start", {}, None, server_view()),
     (lambda c: c.stop("toy"), "POST", "/api/servers/toy/stop", {}, None, server_view(state="stopped")),
     (lambda c: c.restart("toy"), "POST", "/api/servers/toy/restart", {}, None, server_view()),
+    (lambda c: c.jobs(), "GET", "/api/jobs", {}, None, {"jobs": [JOB]}),
+    (lambda c: c.job("1a"), "GET", "/api/jobs/1a", {}, None, JOB),
+    (lambda c: c.cancel_job("1a"), "DELETE", "/api/jobs/1a", {}, None, JOB),
     (lambda c: c.flags(), "GET", "/api/flags", {}, None, [{"name": "ctx-size", "names": ["-c"], "help": "size"}]),
     (
         lambda c: c.put_server("toy", ServerPut(state=Desired.RUNNING, flags={"ctx-size": 512})),
@@ -92,16 +95,27 @@ def test_each_call_sends_what_the_api_takes(
 
 
 def test_answers_are_typed(stub: ApiStub, client: Client) -> None:
-    stub.routes["GET /api/servers/toy"] = Answer(server_view(state="fetching", progress={"done_bytes": 5}))
+    failure = {"reason": "exited", "message": "it ended with status 1"}
+    stub.routes["GET /api/servers/toy"] = Answer(server_view(state="failed", failure=failure))
     view = client.server("toy")
     assert isinstance(view, ServerView)
-    assert view.state is ServerState.FETCHING
-    assert view.progress is not None and view.progress.done_bytes == 5
+    assert view.state is ServerState.FAILED
+    assert view.failure is not None and view.failure.reason == "exited"
 
 
 def test_a_name_cannot_become_another_path(stub: ApiStub, client: Client) -> None:
-    failure(lambda: client.server("a/../../metrics?x=1"))
-    assert stub.asked[0].path == "/api/servers/a%2F..%2F..%2Fmetrics%3Fx%3D1"
+    for name in ("", ".", "..", "owner/name", "a/../../metrics?x=1"):
+        error = failure(lambda name=name: client.stop(name))  # type: ignore[misc]
+        assert error.code is Code.INVALID_REQUEST and repr(name) in error.message
+    assert stub.asked == []
+    failure(lambda: client.server("..metrics?x=1#\udcff"))
+    assert stub.asked[0].path == "/api/servers/..metrics%3Fx%3D1%23%3F"
+
+
+def test_text_that_no_request_can_carry(stub: ApiStub, client: Client) -> None:
+    """What is no UTF-8 in arguments or on stdin reaches us as surrogates."""
+    error = failure(lambda: list(client.chat("toy", [{"role": "user", "content": "\udcff"}])))
+    assert error.code is Code.INVALID_REQUEST and "no UTF-8" in error.message
 
 
 def test_a_problem_becomes_its_error(stub: ApiStub, client: Client) -> None:
@@ -158,7 +172,7 @@ def test_a_connection_that_breaks(stub: ApiStub, client: Client) -> None:
 
 
 def test_work_may_take_longer_than_an_answer(stub: ApiStub, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "_ANSWER_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(connection, "_ANSWER_TIMEOUT_SECONDS", 0.1)
     gate = threading.Event()
     stub.routes["GET /api/models"] = Answer({"models": [], "problems": []}, gate=gate)
 
@@ -182,7 +196,7 @@ def test_an_address_that_is_none(text: str) -> None:
 
 def test_address_and_key_from_the_environment(stub: ApiStub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     key_file = tmp_path / "key"
-    key_file.write_text("from-file\n")
+    key_file.write_text("\n from-file \nanother\n")
     monkeypatch.setenv("SLIPSTREAM_URL", f"{stub.url}/")
     monkeypatch.setenv("SLIPSTREAM_KEY_FILE", str(key_file))
     stub.routes["GET /readyz"] = Answer({"status": "ready"})
@@ -203,12 +217,20 @@ def test_address_and_key_from_the_environment(stub: ApiStub, monkeypatch: pytest
 
 
 def test_a_key_file_that_cannot_serve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for path, content in ((tmp_path / "absent", None), (tmp_path / "empty", " \n")):
+    contents = {"absent": None, "empty": b" \n", "binary": b"\xff\n"}
+    for name, content in contents.items():
+        path = tmp_path / name
         if content is not None:
-            path.write_text(content)
+            path.write_bytes(content)
         monkeypatch.setenv("SLIPSTREAM_KEY_FILE", str(path))
         error = failure(Client)
-        assert error.code is Code.MISCONFIGURED and str(path) in error.message
+        assert error.code is Code.MISCONFIGURED and error.message.count(str(path)) == 1
+
+
+def test_a_key_of_two_words_is_not_cut_in_two(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("two words\n")
+    monkeypatch.setenv("SLIPSTREAM_KEY_FILE", str(tmp_path / "key"))
+    assert "holds a space" in failure(Client).message
 
 
 def test_no_error_shows_a_secret(stub: ApiStub) -> None:
@@ -235,6 +257,28 @@ def test_log_lines_come_whole(stub: ApiStub, client: Client) -> None:
     stub.routes["GET /api/servers/toy/logs"] = Answer(text=text, kind="text/event-stream")
     assert list(client.logs("toy", tail=3, follow=False)) == lines
     assert stub.asked[0].query == {"tail": "3", "follow": "false"}
+
+
+def test_events_of_a_job_are_typed_and_end(stub: ApiStub, client: Client) -> None:
+    progress = {"phase": "fetching", "done_bytes": 1}
+    text = events(JOB, name="job") + events({"number": 4, "at": 1.0, "text": "x"}, name="line")
+    text += events(progress, name="progress") + events({}, name="of_a_newer_version") + events(JOB, name="end")
+    stub.routes["GET /api/jobs/1a/events"] = Answer(text=text, kind="text/event-stream")
+    got = list(client.job_events("1a", after_line=3))
+    assert [event.name for event in got] == ["job", "line", "progress", "end"]
+    assert got[0].data == got[3].data == JobView.model_validate(JOB)
+    assert got[1].data == JobLine(number=4, at=1.0, text="x")
+    assert stub.asked[0].headers["last-event-id"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(events(JOB, name="job"), "broke off"), (events({"what": "is this"}, name="job"), "another shape")],
+)
+def test_events_of_a_job_that_are_cut_off_or_strange(stub: ApiStub, client: Client, text: str, message: str) -> None:
+    stub.routes["GET /api/jobs/1a/events"] = Answer(text=text, kind="text/event-stream")
+    error = failure(lambda: list(client.job_events("1a")))
+    assert error.code is Code.UPSTREAM_FAILED and message in error.message
 
 
 def test_an_answer_streams_and_ends_with_timings(stub: ApiStub, client: Client) -> None:
