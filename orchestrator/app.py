@@ -7,7 +7,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import httpx
@@ -20,8 +20,21 @@ from orchestrator.api import Context, Guard, build_api
 from orchestrator.db import Database
 from orchestrator.errors import SlipstreamError
 from orchestrator.gateway import Gateway
-from orchestrator.servers import Manager, ModelFiles, Runtime, Wanted, child_environment, find_binary, read_flags
+from orchestrator.gguf.known import PINNED_BUILD
+from orchestrator.jobs import Jobs
+from orchestrator.servers import (
+    Cataloguing,
+    Manager,
+    ModelFiles,
+    Runtime,
+    Supply,
+    Wanted,
+    child_environment,
+    find_binary,
+    read_flags,
+)
 from orchestrator.settings import Settings
+from orchestrator.store import KINDS
 from orchestrator.telemetry import Requests
 
 _log = logging.getLogger("slipstream")
@@ -48,7 +61,7 @@ def build_app(context: Context) -> ASGIApp:
 
 @asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[Context]:
-    """Everything an orchestrator owns. On leaving, no server is left."""
+    """Everything an orchestrator owns. On leaving, neither a server nor a job's child is left."""
     binary = find_binary(settings.llama_server, settings.cache)
     # Shorter than llama-server's own 5 s: it must never close a connection that we are about to use.
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=2.0)
@@ -68,16 +81,21 @@ async def running(settings: Settings) -> AsyncIterator[Context]:
                 settings.stop_timeout_seconds,
                 settings.log_lines,
             )
-            files = ModelFiles(settings.models_dir, settings.cache)
+            files = ModelFiles(settings.models_dir, settings.cache, is_pinned=flags.build == PINNED_BUILD)
             manager = Manager(files, Wanted(database), flags, runtime)
-            context = Context(settings, manager, client, Requests())
-            try:
+            jobs = Jobs(database, KINDS, settings.jobs)
+            supply, cataloguing = Supply(manager, jobs), Cataloguing(manager)
+            context = Context(settings, manager, supply, cataloguing, jobs, client, Requests())
+            async with AsyncExitStack() as stack:
+                stack.push_async_callback(manager.close)
+                stack.push_async_callback(jobs.close)
                 await manager.open()
+                await jobs.open()
                 context.is_open = True
-                yield context
-            finally:
-                context.is_open = False
-                await manager.close()
+                try:
+                    yield context
+                finally:
+                    context.is_open = False
 
 
 async def serve(settings: Settings) -> None:
@@ -101,7 +119,7 @@ async def serve(settings: Settings) -> None:
         server = _Server(config)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, _on_signal, server, context.manager)
+            loop.add_signal_handler(number, _on_signal, server, context)
         await server.serve()
 
 
@@ -114,12 +132,13 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _on_signal(server: uvicorn.Server, manager: Manager) -> None:
-    """The first one stops accepting and lets streams end; a second one ends everything at once."""
+def _on_signal(server: uvicorn.Server, context: Context) -> None:
+    """The first one stops accepting, ends jobs and lets streams end; a second one ends everything at once."""
     if server.should_exit:
         server.force_exit = True
-        manager.kill()
-    manager.begin_close()
+        context.manager.kill()
+    context.manager.begin_close()
+    context.jobs.begin_close()
     server.should_exit = True
 
 

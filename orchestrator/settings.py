@@ -47,6 +47,9 @@ class Settings(BaseSettings):
         None, description="File with the keys for `/api`, one a line. An admin key also opens `/v1`."
     )
     api_keys_file: Path | None = Field(None, description="File with the keys for `/v1`, one a line.")
+    hf_token_file: Path | None = Field(
+        None, description="File with a Hugging Face token; `HF_TOKEN` goes before it. Read when files are brought."
+    )
     allow_no_keys: bool = Field(False, description="Serve without keys although the address is not a loopback address.")
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         ("127.0.0.1", "localhost", "[::1]"),
@@ -68,9 +71,12 @@ class Settings(BaseSettings):
         1.0, description="Longest wait for the metrics of one llama-server during a scrape of ours."
     )
     max_request_bytes: PositiveInt = Field(64 << 20, description="Largest request body of `/v1`.")
+    jobs: PositiveInt = Field(2, description="Jobs that run at a time: pulls, grafts, verifications.")
     log_lines: PositiveInt = Field(2000, description="Log lines kept in memory for each server.")
 
-    @field_validator("models_dir", "state_dir", "cache", "llama_server", "admin_keys_file", "api_keys_file")
+    @field_validator(
+        *("models_dir", "state_dir", "cache", "llama_server", "admin_keys_file", "api_keys_file", "hf_token_file")
+    )
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         # Children run in folders of their own: a relative path means the folder we were started in.

@@ -9,14 +9,21 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from orchestrator import __version__
-from orchestrator.api import models, probes, servers
+from orchestrator.api import jobs, models, probes, servers, store
+from orchestrator.api.body_limit import BodyLimit
 from orchestrator.api.context import Context
 from orchestrator.errors import PROBLEM_TYPE, Code, SlipstreamError, internal_error
+from orchestrator.schemas.base import ErrorBody
 
 _log = logging.getLogger(__name__)
 _PROBLEM_RESPONSE: dict[int | str, dict[str, Any]] = {
-    "default": {"description": "What was wrong (RFC 9457).", "content": {PROBLEM_TYPE: {"schema": {"type": "object"}}}}
+    "default": {
+        "description": "What was wrong (RFC 9457).",
+        "content": {PROBLEM_TYPE: {"schema": ErrorBody.model_json_schema()}},
+    }
 }
+# Of a request that is wrong in every field, the first ones tell enough.
+_TOLD_PROBLEMS = 20
 
 
 def build_api(context: Context) -> FastAPI:
@@ -25,7 +32,8 @@ def build_api(context: Context) -> FastAPI:
         title="Slipstream", version=__version__, openapi_url="/api/openapi.json", docs_url=None, redoc_url=None
     )
     api.state.context = context
-    for router in (models.router, servers.router):
+    api.add_middleware(BodyLimit)
+    for router in (models.router, servers.router, store.router, jobs.router):
         api.include_router(router, responses=_PROBLEM_RESPONSE)
     api.include_router(probes.router)
     api.add_exception_handler(SlipstreamError, _on_error)
@@ -46,7 +54,7 @@ async def _on_error(_: Request, error: Exception) -> JSONResponse:
 
 async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    found = [{"where": ".".join(map(str, e["loc"])), "message": e["msg"]} for e in error.errors()]
+    found = [{"where": ".".join(map(str, e["loc"])), "message": e["msg"]} for e in error.errors()[:_TOLD_PROBLEMS]]
     message = "; ".join(f"{f['where']}: {f['message']}" for f in found)
     return _respond(SlipstreamError(Code.INVALID_REQUEST, message, details={"problems": found}))
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
-from orchestrator.api.context import ManagerDep
+from orchestrator.api.context import ManagerDep, ModelPath
 from orchestrator.schemas import FlagInfo, Plan, ServerList, ServerPut, ServerView, SwapRequest
 
 router = APIRouter(prefix="/api", tags=["servers"])
@@ -23,14 +23,16 @@ async def list_servers(manager: ManagerDep) -> ServerList:
 
 
 @router.get("/servers/{model}")
-async def get_server(model: str, manager: ManagerDep) -> ServerView:
+async def get_server(model: ModelPath, manager: ManagerDep) -> ServerView:
     """One server."""
     await manager.refresh()
     return manager.view(manager.server(model))
 
 
 @router.put("/servers/{model}")
-async def put_server(model: str, body: ServerPut, manager: ManagerDep, dry_run: DryRun = False) -> ServerView | Plan:
+async def put_server(
+    model: ModelPath, body: ServerPut, manager: ManagerDep, dry_run: DryRun = False
+) -> ServerView | Plan:
     """Set desired state and flags; answers when it is done.
 
     Flags are checked against the binary's own `--help` first. If a running server does not come back with the
@@ -40,19 +42,19 @@ async def put_server(model: str, body: ServerPut, manager: ManagerDep, dry_run: 
 
 
 @router.post("/servers/{model}/start")
-async def start_server(model: str, manager: ManagerDep, dry_run: DryRun = False) -> ServerView | Plan:
+async def start_server(model: ModelPath, manager: ManagerDep, dry_run: DryRun = False) -> ServerView | Plan:
     """Start the server and keep it running; answers when it is ready."""
     return await (manager.plan(model, "start") if dry_run else manager.start(model))
 
 
 @router.post("/servers/{model}/stop")
-async def stop_server(model: str, manager: ManagerDep, dry_run: DryRun = False) -> ServerView | Plan:
+async def stop_server(model: ModelPath, manager: ManagerDep, dry_run: DryRun = False) -> ServerView | Plan:
     """End the server; answers when the process is gone. A later request starts it again."""
     return await (manager.plan(model, "stop") if dry_run else manager.stop(model))
 
 
 @router.post("/servers/{model}/restart")
-async def restart_server(model: str, manager: ManagerDep, dry_run: DryRun = False) -> ServerView | Plan:
+async def restart_server(model: ModelPath, manager: ManagerDep, dry_run: DryRun = False) -> ServerView | Plan:
     """End the server and start it again; answers when it is ready."""
     return await (manager.plan(model, "restart") if dry_run else manager.restart(model))
 
@@ -65,7 +67,7 @@ async def swap(body: SwapRequest, manager: ManagerDep, dry_run: DryRun = False) 
 
 @router.get("/servers/{model}/logs", response_class=EventSourceResponse)
 async def follow_logs(
-    model: str,
+    model: ModelPath,
     manager: ManagerDep,
     tail: Annotated[int, Query(ge=0, le=10_000, description="Lines from before, at most.")] = 100,
     follow: Annotated[bool, Query(description="Go on with new lines as they come.")] = True,

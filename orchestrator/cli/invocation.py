@@ -8,7 +8,6 @@ from typing import Any
 import typer
 from pydantic import BaseModel
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.client import Client
@@ -16,19 +15,18 @@ from orchestrator.errors import SlipstreamError
 
 # Exit status of a command that Ctrl-C ended, as shells have it.
 INTERRUPTED = 130
-# Wide enough for every table of ours: a pipe has no width, and a truncated name is of no use to what reads it.
-_PIPE_WIDTH = 240
 # Text of a model or a log must not steer the terminal. Line feed and tab are harmless, carriage return is not shown.
 _PICTURES: dict[int, int | None] = {c: 0x2400 + c for c in range(0x20)}
 _PICTURES |= {c: 0xFFFD for c in range(0x80, 0xA0)} | {0x7F: 0x2421, 0x0D: None}
 del _PICTURES[0x0A], _PICTURES[0x09]
+_NARROWEST_COLUMN = 16
+_IN_CELLS = {0x0A: 0x240A, 0x09: 0x2409}
 
 
-class Invocation:
+class Output:
     """Results go to stdout, as JSON or for people; everything else goes to stderr."""
 
-    def __init__(self, client: Client, is_json: bool) -> None:
-        self.client = client
+    def __init__(self, is_json: bool) -> None:
         self.is_json = is_json
         self.out = console(stderr=False)
         self.err = console(stderr=True)
@@ -46,14 +44,31 @@ class Invocation:
         """A line on stderr."""
         self.err.print(Text(plain(text), "yellow"), soft_wrap=True)
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
-        """A table for people on stdout."""
-        table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 3, 0, 0))
-        for column in columns:
-            table.add_column(column, no_wrap=True)
-        for row in rows:
-            table.add_row(*(Text(plain(cell)) if isinstance(cell, str) else cell for cell in row))
-        self.out.print(table)
+    def table(
+        self, columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, elastic: Iterable[int] = ()
+    ) -> None:
+        """A table for people on stdout, a line a row. Only `elastic` columns are cut off, in a narrow terminal: who
+        sees an id or a name wants to use it."""
+        lines = [[Text(column, "bold") for column in columns]]
+        lines += [[_cell(cell) for cell in row] for row in rows]
+        widths = [max(cell.cell_len for cell in column) for column in zip(*lines, strict=True)]
+        for column in elastic if self.out.is_terminal else ():
+            missing = sum(widths) + 2 * (len(widths) - 1) - self.out.width
+            widths[column] = min(widths[column], max(_NARROWEST_COLUMN, widths[column] - missing))
+        for line in lines:
+            for cell, width in zip(line, widths, strict=True):
+                cell.truncate(width, overflow="ellipsis", pad=True)
+            text = Text("  ").join(line)
+            text.rstrip()
+            self.out.print(text, soft_wrap=True)
+
+
+class Invocation(Output):
+    """A command that talks to the orchestrator."""
+
+    def __init__(self, client: Client, is_json: bool) -> None:
+        super().__init__(is_json)
+        self.client = client
 
 
 @contextmanager
@@ -65,15 +80,16 @@ def invoked(ctx: typer.Context, url: str | None, is_json: bool) -> Iterator[Invo
 
 def console(*, stderr: bool) -> Console:
     """A console that colours nothing by itself."""
-    made = Console(stderr=stderr, highlight=False)
-    if not made.is_terminal:
-        made.width = _PIPE_WIDTH
-    return made
+    return Console(stderr=stderr, highlight=False)
 
 
 def plain(text: str) -> str:
     """`text` with control characters shown instead of obeyed."""
     return text.translate(_PICTURES)
+
+
+def _cell(content: str | Text) -> Text:
+    return Text(plain(content).translate(_IN_CELLS)) if isinstance(content, str) else content
 
 
 def show_error(error: SlipstreamError) -> None:

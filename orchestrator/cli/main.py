@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from orchestrator import __version__
-from orchestrator.cli import chat, logs, models, serve, servers, status
+from orchestrator.cli import chat, gguf, inspect, jobs, logs, models, serve, servers, status, supply
 from orchestrator.cli.invocation import show_error
 from orchestrator.cli.options import Url
-from orchestrator.errors import SlipstreamError
+from orchestrator.errors import Code, SlipstreamError
 
 app = typer.Typer(
     name="slipstream",
@@ -22,12 +22,24 @@ app = typer.Typer(
 for command in (
     serve.serve,
     models.models,
+    supply.add,
+    supply.pull,
     status.status,
     servers.start,
     servers.stop,
     servers.restart,
     servers.swap,
     logs.logs,
+    jobs.jobs,
+    inspect.inspect,
+    inspect.preflight,
+    gguf.plan,
+    gguf.graft,
+    gguf.extract,
+    gguf.strip,
+    supply.verify,
+    supply.gc,
+    supply.ollama,
     chat.chat,
 ):
     app.command()(command)
@@ -51,7 +63,7 @@ def _root(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command. Exit status: 0 done, 1 an error of the orchestrator, 2 wrong usage, 130 interrupted."""
+    """Run the command. Exit status: 0 done, 1 an error, 2 wrong usage, 130 interrupted."""
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character shows a substitute.
         getattr(stream, "reconfigure", lambda **_: None)(errors="replace")
@@ -59,4 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(arguments, prog_name="slipstream")
     except SlipstreamError as e:
         show_error(e)
+        sys.exit(1)
+    except OSError as e:
+        # Such as a full disk under stdout.
+        show_error(SlipstreamError(Code.INTERNAL, f"{e.strerror or e}"))
         sys.exit(1)

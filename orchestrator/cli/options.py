@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.gguf.known import SPEC_TYPES
 from orchestrator.schemas import FlagValue
 
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?")
@@ -23,6 +24,15 @@ Flags = Annotated[
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything and say what would happen; touch nothing.")]
+
+
+def parse_types(given: list[str] | None) -> tuple[str, ...]:
+    """`["draft-mtp,ngram-mod"]`, as llama-server takes them, or one by one; a usage error names what is no type."""
+    types = tuple(name for text in given or () for name in text.split(","))
+    for name in types:
+        if name not in SPEC_TYPES:
+            raise typer.BadParameter(f"{name!r} is no speculative type; llama-server has {', '.join(SPEC_TYPES)}")
+    return types
 
 
 def parse_flags(given: list[str] | None) -> dict[str, FlagValue] | None:

@@ -56,7 +56,8 @@ async def _output(binary: Path, argument: str, env: dict[str, str]) -> str:
     except OSError as e:
         raise SlipstreamError(Code.MISCONFIGURED, f"{binary} cannot be run: {e.strerror}") from e
     try:
-        out, _ = await asyncio.wait_for(process.communicate(), _HELP_TIMEOUT_SECONDS)
+        async with asyncio.timeout(_HELP_TIMEOUT_SECONDS):
+            out, _ = await process.communicate()
     except TimeoutError:
         process.kill()
         await process.wait()

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from orchestrator.errors import SlipstreamError
 from orchestrator.schemas import Desired
-from orchestrator.servers.files import ModelFiles
 from orchestrator.servers.launch import Launch
 from orchestrator.servers.server import Server
 from orchestrator.servers.wanted import Want, Wanted
@@ -25,19 +24,17 @@ class Change(NamedTuple):
 class Changes:
     """Carries changes out. With `is_closing` nothing is brought back any more."""
 
-    def __init__(self, files: ModelFiles, wanted: Wanted) -> None:
+    def __init__(self, wanted: Wanted) -> None:
         self.is_closing = False
-        self._files = files
         self._wanted = wanted
         self._background: set[asyncio.Task[None]] = set()
 
     async def apply(self, change: Change) -> None:
-        """A transition of `change.server`: files first, then stop who goes, start who comes, or put back what ran.
+        """A transition of `change.server`: stop who goes, start who comes, or put back what ran.
 
         What is wanted is written last: a change that was not acknowledged is as if it had not been asked for.
         """
         server, stop = change.server, change.stop
-        await server.bring_files(self._files.fetch(change.launch.spec))
         before = [(s, launch) for s in stop if (launch := _running_or_coming(s))]
         if server.is_ready and server.launch:
             before.insert(0, (server, server.launch))

@@ -81,6 +81,12 @@ class FlagTable:
         return flag is not None and not _removed(flag)
 
     @property
+    def build(self) -> int | None:
+        """llama.cpp's build number, where the binary tells one."""
+        found = re.search(r"\bbuild (\d+)", self.version)
+        return int(found[1]) if found else None
+
+    @property
     def is_patched(self) -> bool:
         """Whether the binary carries our patches: 0004 brings a flag, and none of them comes alone."""
         return self.has("spec-draft-relaxed-top-n")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.schemas import FlagValue, ModelSpec, Speculation
+from orchestrator.servers.files import Resolved
 from orchestrator.servers.flags import FlagTable
 
 _SPECULATION_FLAGS = {
@@ -30,6 +31,7 @@ class Launch:
     target: Path
     drafter: Path | None
     argv: tuple[str, ...]
+    warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def spec_type(self) -> str:
@@ -39,7 +41,7 @@ class Launch:
     @property
     def must_draft(self) -> bool:
         """Whether every warm-up has to produce drafts."""
-        return any(t.startswith(_MODEL_DRAFTING_PREFIX) for t in self.spec_type.split(","))
+        return any(map(_is_model_drafting, self.spec_type.split(",")))
 
     @property
     def shown_argv(self) -> tuple[str, ...]:
@@ -48,21 +50,35 @@ class Launch:
         return tuple(hidden.get(a, a) for a in self.argv)
 
 
-def plan_launch(
-    spec: ModelSpec, overrides: dict[str, FlagValue], table: FlagTable, target: Path, drafter: Path | None
-) -> Launch:
-    """Arguments for `spec` with flags of the operator on top; SlipstreamError invalid_flag names what is wrong."""
-    set_flags = table.check(spec.server) | table.check(overrides)
-    speculation = _speculation_flags(spec.speculation, table, drafter is not None)
-    # The operator's own flag goes before the model file's `speculation`.
-    flags = speculation | set_flags
+def plan_launch(resolved: Resolved, overrides: dict[str, FlagValue], table: FlagTable) -> Launch:
+    """Arguments for a model with flags of the operator on top; SlipstreamError invalid_flag names what is wrong."""
+    spec, target, drafter = resolved.spec, resolved.target, resolved.drafter
+    flags = check_flags(spec, overrides, table)
     argv = ["--model", str(target), "--alias", spec.name, "--host", "127.0.0.1", "--port", "0", "--offline"]
     argv += ["--metrics", "--slots", "--spec-type", spec.speculation.type]
     if drafter is not None:
         argv += ["--spec-draft-model", str(drafter)]
     if "threads-http" not in flags and table.has("threads-http"):
         flags["threads-http"] = _HTTP_THREADS
-    return Launch(spec, target, drafter, (*argv, *table.argv(flags)))
+    return Launch(spec, target, drafter, (*argv, *table.argv(flags)), resolved.warnings)
+
+
+def check_flags(spec: ModelSpec, overrides: dict[str, FlagValue], table: FlagTable) -> dict[str, FlagValue]:
+    """Every flag of `spec` and of the operator, checked; the files need not be there."""
+    set_flags = table.check(spec.server) | table.check(overrides)
+    # The operator's own flag goes before the model file's `speculation`.
+    flags = _speculation_flags(spec.speculation, table, spec.drafter is not None) | set_flags
+    if flags.get("spec-draft-n-max") == 0 and any(map(_is_model_drafting, spec.speculation.type.split(","))):
+        raise SlipstreamError(
+            Code.INVALID_FLAG,
+            f"speculation.n_max is 0, and {spec.speculation.type} then drafts nothing",
+            hint="set n_max to 1 or more, or the type to `none`",
+        )
+    return flags
+
+
+def _is_model_drafting(spec_type: str) -> bool:
+    return spec_type.startswith(_MODEL_DRAFTING_PREFIX)
 
 
 def _speculation_flags(speculation: Speculation, table: FlagTable, has_drafter: bool) -> dict[str, FlagValue]:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from orchestrator.schemas import Action, Plan
-from orchestrator.servers.files import ModelFiles
 from orchestrator.servers.launch import Launch
 from orchestrator.servers.server import Server
 
@@ -18,22 +17,15 @@ def plan_down(server: Server) -> Plan:
     return Plan(actions=plan_stop([server], "asked to stop") or (keep(server, "not running"),))
 
 
-def plan_start(
-    server: Server, launch: Launch, files: ModelFiles, stop: Iterable[Server] = (), *, is_restart: bool = False
-) -> Plan:
+def plan_start(server: Server, launch: Launch, stop: Iterable[Server] = (), *, is_restart: bool = False) -> Plan:
     """Stop others, then bring `server` to `launch`; one that runs so already is kept, unless this is a restart."""
     others = plan_stop(stop, f"makes room for {server.model}")
     if is_same(server, launch) and not is_restart:
         return Plan(actions=(*others, keep(server, "runs with exactly these flags already")))
-    actions: list[Action] = []
-    if missing := files.missing(launch.spec):
-        names = ", ".join(path.name for _, path in missing)
-        actions.append(Action(do="fetch", model=server.model, why=f"not on disk: {names}"))
     change = "asked to restart" if is_restart else "its flags change"
-    actions += [*others, *plan_stop([server], change)]
     why = "not running" if server.is_down else change
-    actions.append(Action(do="start", model=server.model, why=why, argv=launch.shown_argv))
-    return Plan(actions=tuple(actions))
+    start = Action(do="start", model=server.model, why=why, argv=launch.shown_argv)
+    return Plan(actions=(*others, *plan_stop([server], change), start))
 
 
 def keep(server: Server, why: str) -> Action:

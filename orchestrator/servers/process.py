@@ -69,10 +69,12 @@ class Child:
         """TERM to the group, wait, KILL, reap. Idempotent; when it returns the process is gone."""
         self._signal(signal.SIGTERM)
         with suppress(TimeoutError):
-            await asyncio.wait_for(self.exited.wait(), grace_seconds)
+            async with asyncio.timeout(grace_seconds):
+                await self.exited.wait()
         if not self.exited.is_set():
             self.kill()
-            await asyncio.wait_for(self.exited.wait(), _KILL_TIMEOUT_SECONDS)
+            async with asyncio.timeout(_KILL_TIMEOUT_SECONDS):
+                await self.exited.wait()
 
     @property
     def is_dead(self) -> bool:
@@ -132,7 +134,8 @@ class Child:
         # Nothing of the group may stay, whatever ended its leader; a survivor would also hold the pipe open.
         self.kill()
         with suppress(TimeoutError):
-            await asyncio.wait_for(reader, _DRAIN_TIMEOUT_SECONDS)
+            async with asyncio.timeout(_DRAIN_TIMEOUT_SECONDS):
+                await reader
         self.exited.set()
 
 

@@ -13,8 +13,7 @@ import httpx
 from prometheus_client import Metric
 
 from orchestrator.errors import Code, SlipstreamError
-from orchestrator.schemas import Failure, Progress, ServerState
-from orchestrator.servers.files import Fetch
+from orchestrator.schemas import Failure, ServerState
 from orchestrator.servers.launch import Launch
 from orchestrator.servers.logs import LogBuffer
 from orchestrator.servers.process import Child, spawn
@@ -22,6 +21,7 @@ from orchestrator.servers.readiness import NotReady, read_metrics, warm_up
 from orchestrator.servers.transitions import Transitions
 
 _DOWN = frozenset({ServerState.STOPPED, ServerState.FAILED})
+_REFUSED = {Code.MODEL_INCOMPLETE: "incomplete", Code.PREFLIGHT_FAILED: "preflight"}
 # After a failed start, or a second crash in a row within this time of one, requests do not start a server again
 # for this long.
 REST_SECONDS = 10.0
@@ -53,7 +53,6 @@ class Server(Transitions):
     launch: Launch | None = None
     child: Child | None = None
     failure: Failure | None = None
-    progress: Progress | None = None
     start_seconds: float | None = None
     starts: int = 0
     warm_up_metrics: tuple[Metric, ...] = ()
@@ -89,27 +88,6 @@ class Server(Transitions):
         if self._watcher is not None:
             await asyncio.wait({self._watcher})
 
-    async def bring_files(self, fetch: Fetch | None) -> None:
-        """Bring what is missing; a running process goes on meanwhile, and stays if this fails."""
-        if fetch is None:
-            return
-        if self.child is None:
-            self._enter(ServerState.FETCHING)
-        try:
-            await fetch(self._progress)
-        except asyncio.CancelledError:
-            if self.child is None:
-                await self._end(ServerState.STOPPED)
-            raise
-        except Exception as e:
-            error = self._as_slipstream(e)
-            if self.child is None:
-                self.failure = Failure(reason="source", message=error.message)
-                await self._fail()
-            raise error from e
-        finally:
-            self.progress = None
-
     async def bring_up(self, launch: Launch) -> None:
         """From no process to ready. On any error or cancellation no process is left."""
         began = time.monotonic()
@@ -138,7 +116,7 @@ class Server(Transitions):
 
     def refuse(self, error: SlipstreamError) -> None:
         """Note that this server could not even be planned."""
-        self.failure = Failure(reason="plan", message=error.message)
+        self.failure = Failure(reason=_REFUSED.get(error.code, "plan"), message=error.message)
         self._enter(ServerState.FAILED)
 
     async def _load(self, launch: Launch) -> None:
@@ -162,7 +140,8 @@ class Server(Transitions):
             if left <= 0:
                 raise NotReady("start_timeout", f"llama-server showed no progress for {limit:.0f} s while loading")
             with suppress(TimeoutError):
-                await asyncio.wait_for(child.listening.wait(), left)
+                async with asyncio.timeout(left):
+                    await child.listening.wait()
 
     async def _while_alive(self, child: Child, work: Coroutine[Any, Any, T]) -> T:
         """`work`, unless the process ends first."""
@@ -177,7 +156,8 @@ class Server(Transitions):
         except NotReady as e:
             if e.may_be_dead:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(child.exited.wait(), _EXIT_TIMEOUT_SECONDS)
+                    async with asyncio.timeout(_EXIT_TIMEOUT_SECONDS):
+                        await child.exited.wait()
             said = Failure(reason=e.reason, message=str(e), log_tail=child.tail())
             self.failure = child.failure() if child.exited.is_set() else said
             raise self._start_failed() from e
@@ -222,15 +202,11 @@ class Server(Transitions):
         if self.child is not None:
             await _to_the_end(self.child.stop(self.runtime.stop_timeout_seconds))
             self.child = None
-        self.progress = None
         self._enter(state)
 
     def _enter(self, state: ServerState) -> None:
         if state is not self.state:
             self.state, self.since = state, time.time()
-
-    def _progress(self, done_bytes: int, total_bytes: int | None) -> None:
-        self.progress = Progress(done_bytes=done_bytes, total_bytes=total_bytes)
 
     def _sign(self) -> None:
         self._last_sign = asyncio.get_running_loop().time()

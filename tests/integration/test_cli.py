@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from orchestrator.gguf.known import SPEC_TYPES
 from tests import FAKE_SERVER
 from tests.support import ToyBox, eventually
 from tests.support.orchestrator import Orchestrator, argv_of, is_gone, running_orchestrator
+from tests.support.scripted import write_script
 
 pytestmark = pytest.mark.integration
 SCRIPT = Path(sys.executable).with_name("slipstream")
@@ -107,6 +109,12 @@ def test_chat_as_json_gives_the_servers_own_timings(orchestrator: Orchestrator) 
     assert end["timings"]["draft_n_relaxed"] == end["timings"]["draft_n_accepted"] > 0
 
 
+def test_preflight_knows_the_speculative_types_of_the_server(patched_server: Path) -> None:
+    told = subprocess.run([patched_server, "--help"], capture_output=True, text=True, timeout=DEADLINE_SECONDS).stdout
+    found = re.search(r"--spec-type ([a-z0-9,-]+)", told)
+    assert found is not None and sorted(found[1].split(",")) == sorted(SPEC_TYPES)
+
+
 def test_swap_plans_then_does(orchestrator: Orchestrator) -> None:
     slipstream(orchestrator, "start", "toy")
     plan = as_json(orchestrator, "swap", "plain", "--flag", "ctx-size=1024", "--dry-run")
@@ -157,8 +165,8 @@ def test_an_unknown_model_is_an_error_that_names_the_known(orchestrator: Orchest
 
 def test_a_server_that_dies_is_told_with_its_last_lines(tmp_path: Path) -> None:
     orchestrator = Orchestrator(tmp_path, FAKE_SERVER)
-    script = tmp_path / "dies.json"
-    script.write_text(json.dumps({"lines": 3, "complaint": "error: bad magic", "exit_in_load": 7}))
+    script = tmp_path / "dies.gguf"
+    write_script(script, {"lines": 3, "complaint": "error: bad magic", "exit_in_load": 7})
     orchestrator.write_model("dies", script)
     with running_orchestrator(orchestrator):
         failed = slipstream(orchestrator, "start", "dies", status=1)

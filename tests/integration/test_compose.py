@@ -100,6 +100,7 @@ def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
     try:
         stack.compose("build", "--quiet", "slipstream", timeout_seconds=900)
         stack.up(*SERVICES)
+        stack.exec("slipstream", "slipstream", "pull", MODEL)
         yield stack
     finally:
         stack.compose("down", "--volumes", "--remove-orphans")
@@ -107,7 +108,7 @@ def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
 
 
 def chat(stack: Stack) -> dict[str, Any]:
-    """One answer. The first request of a fresh volume brings the model too."""
+    """One answer; the first request loads the model."""
     request = {
         "model": MODEL,
         "messages": [{"role": "user", "content": "Name the colours of the rainbow."}],

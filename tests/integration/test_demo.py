@@ -135,9 +135,9 @@ def test_it_goes_on_serving_and_leaves_nothing(
         eventually(lambda: all(map(is_gone, left)), f"nothing of {left} is left", END_SECONDS)
 
 
-def test_term_during_the_start_leaves_nothing(patched_server: Path, tmp_path: Path) -> None:
+def test_term_during_the_pull_leaves_nothing(patched_server: Path, tmp_path: Path) -> None:
     with demo(patched_server, tmp_path) as d:
-        d.expect("slipstream start")
+        d.expect("slipstream pull")
         left = d.descendants()
         assert left
         d.process.terminate()

@@ -1,7 +1,7 @@
 #!/usr/bin/env -S python3 -I -S
 """Stands in for llama-server where a fault must be provoked. Stand-alone: nothing but the standard library.
 
-What it does is written, as JSON, in the file that `--model` names; it is read anew at every start:
+What it does is written, as JSON, behind the GGUF that `--model` names (scripted.py); it is read anew at every start:
 
     starts           append the process id to this file
     lines            log lines written at once
@@ -41,6 +41,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 POLL_SECONDS = 0.02
+SCRIPT_MARK = b"\nSCRIPT "
 VERSION = "version: 0.6.0-dev (build 11434, commit fake)\nbuilt with nothing for nowhere\n"
 HELP = """----- common params -----
 
@@ -217,7 +218,7 @@ def main() -> None:
     if "--help" in sys.argv:
         print(HELP)
         return
-    script = json.loads(Path(sys.argv[sys.argv.index("--model") + 1]).read_text())
+    script = json.loads(Path(sys.argv[sys.argv.index("--model") + 1]).read_bytes().rpartition(SCRIPT_MARK)[2])
     load(script)
     Handler.script = script
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

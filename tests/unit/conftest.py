@@ -14,9 +14,12 @@ import uvloop
 
 from orchestrator.db import Database
 from orchestrator.errors import SlipstreamError
+from orchestrator.jobs import Jobs
 from orchestrator.schemas import ServerState
 from orchestrator.servers import FlagTable, Manager, ModelFiles, Runtime, Wanted, child_environment, read_flags
-from tests import FAKE_SERVER
+from orchestrator.store import KINDS
+from tests import FAKE_SERVER, REPOSITORY
+from tests.support.scripted import write_script
 
 T = TypeVar("T")
 
@@ -64,7 +67,7 @@ class World:
 
     async def model(self, name: str, fields: dict[str, Any] | None = None, **script: Any) -> None:
         """Write a model file and its script, and have the catalogue read it."""
-        spec = {"name": name, "source": {"path": f"{name}.json"}} | (fields or {})
+        spec = {"name": name, "source": {"path": f"{name}.gguf"}} | (fields or {})
         (self.models_dir / f"{name}.yaml").write_text(json.dumps(spec))
         self.script(name, **script)
         await self.manager.refresh()
@@ -72,7 +75,7 @@ class World:
     def script(self, name: str, **script: Any) -> None:
         """What the fake server does from its next start on."""
         script = {"starts": str(self.folder / f"{name}.starts")} | script
-        (self.models_dir / f"{name}.json").write_text(json.dumps(script))
+        write_script(self.models_dir / f"{name}.gguf", script)
 
     def starts(self, name: str) -> list[int]:
         """Process ids of every start of a model, oldest first."""
@@ -116,3 +119,13 @@ async def open_world(folder: Path, flags: FlagTable, **limits: Any) -> AsyncIter
 async def world(tmp_path: Path, fake_flags: FlagTable) -> AsyncIterator[World]:
     async with open_world(tmp_path, fake_flags) as made:
         yield made
+
+
+@pytest.fixture
+async def jobs(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Jobs]:
+    """The kinds of the store, in real child processes."""
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    jobs = Jobs(world.database, KINDS)
+    await jobs.open()
+    yield jobs
+    await jobs.close()

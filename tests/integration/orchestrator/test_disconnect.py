@@ -14,6 +14,7 @@ from tests.integration.orchestrator.conftest import MakeOrchestrator
 from tests.integration.orchestrator.streams import ENDLESS, MESSAGES, Background, open_stream
 from tests.support import Samples, eventually
 from tests.support.orchestrator import ChildServer, Orchestrator, running_orchestrator
+from tests.support.scripted import write_script
 
 pytestmark = pytest.mark.integration
 
@@ -109,8 +110,8 @@ def deferred(child: ChildServer) -> float:
 def test_while_it_waits_for_a_load(make_orchestrator: MakeOrchestrator, tmp_path: Path) -> None:
     slow = make_orchestrator(FAKE_SERVER)
     gate, seen = tmp_path / "gate", tmp_path / "seen"
-    script = tmp_path / "slow.json"
-    script.write_text(json.dumps({"load_gate": str(gate), "seen": str(seen)}))
+    script = tmp_path / "slow.gguf"
+    write_script(script, {"load_gate": str(gate), "seen": str(seen)})
     slow.write_model("slow", script)
     with running_orchestrator(slow):
         leaver = Leaver(slow, model="slow")

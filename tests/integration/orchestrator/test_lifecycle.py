@@ -13,6 +13,7 @@ from tests.integration.orchestrator.conftest import MakeOrchestrator
 from tests.integration.orchestrator.streams import Background
 from tests.support import Samples, eventually
 from tests.support.orchestrator import Orchestrator, is_gone, running_orchestrator
+from tests.support.scripted import write_script
 
 pytestmark = pytest.mark.integration
 
@@ -164,8 +165,8 @@ def slow(make_orchestrator: MakeOrchestrator, tmp_path: Path) -> Any:
     """An orchestrator whose model `slow` never ends loading, and `quick` does at once."""
     made = make_orchestrator(FAKE_SERVER)
     for name, script in (("slow", {"load_gate": str(tmp_path / "never")}), ("quick", {})):
-        path = tmp_path / f"{name}.json"
-        path.write_text(json.dumps(script))
+        path = tmp_path / f"{name}.gguf"
+        write_script(path, script)
         made.write_model(name, path)
     with running_orchestrator(made):
         yield made

@@ -3,33 +3,16 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
 
-from orchestrator.api import Context, build_api
 from orchestrator.gateway import app as gateway
-from orchestrator.settings import Settings
-from orchestrator.telemetry import Requests
 from tests import REPOSITORY
 from tests.support.asgi import Call
 from tests.unit.conftest import World, until
-
-
-@pytest.fixture
-def api(world: World) -> FastAPI:
-    settings = Settings(scrape_timeout_seconds=0.3)
-    return build_api(Context(settings, world.manager, world.client, Requests(), is_open=True))
-
-
-@pytest.fixture
-async def http(api: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(api, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-        yield client
 
 
 def problem_of(response: httpx.Response) -> dict[str, Any]:
@@ -122,18 +105,19 @@ async def test_every_verb_tells_what_it_would_do(http: httpx.AsyncClient, world:
 
 
 async def test_a_new_model_file_is_seen_everywhere_at_once(http: httpx.AsyncClient, world: World) -> None:
-    (world.models_dir / "new.yaml").write_text('{"name": "new", "source": {"path": "new.json"}}')
+    (world.models_dir / "new.yaml").write_text('{"name": "new", "source": {"path": "new.gguf"}}')
     assert (await http.get("/api/servers/new")).status_code == 200
-    (world.models_dir / "newer.yaml").write_text('{"name": "newer", "source": {"path": "new.json"}}')
+    (world.models_dir / "newer.yaml").write_text('{"name": "newer", "source": {"path": "new.gguf"}}')
     assert "newer" in (await http.get("/api/servers")).text
 
 
 async def test_models_tell_what_is_there_and_what_is_wrong(http: httpx.AsyncClient, world: World) -> None:
     await world.model("a")
-    await world.model("gone", {"source": {"path": "gone.gguf"}})
+    await world.model("gone", {"source": {"path": "missing.gguf"}})
     (world.models_dir / "bad.yaml").write_text("name: bad\n")
     answer = (await http.get("/api/models")).json()
     assert {model["spec"]["name"]: model["present"] for model in answer["models"]} == {"a": True, "gone": False}
+    assert [model["missing"] for model in answer["models"]] == [[], ["missing.gguf"]]
     assert [problem["file"] for problem in answer["problems"]] == ["bad.yaml"]
     assert (await http.get("/api/models/a")).json()["state"] == "stopped"
 

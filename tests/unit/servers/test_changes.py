@@ -117,7 +117,7 @@ class TestSwap:
         await world.model("b", {"source": {"path": "missing.gguf"}})
         before = await world.manager.start("a")
         error = await refused(world.manager.swap(SwapRequest(start="b")))
-        assert error.code is Code.SOURCE_FAILED
+        assert error.code is Code.MODEL_INCOMPLETE
         assert world.manager.view(world.manager.server("a")) == before
 
     async def test_two_at_once_are_a_conflict(self, world: World) -> None:

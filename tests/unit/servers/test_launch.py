@@ -5,6 +5,7 @@ import pytest
 
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.schemas import ModelSpec
+from orchestrator.servers.files import Resolved
 from orchestrator.servers.flags import FlagTable
 from orchestrator.servers.launch import Launch, plan_launch
 
@@ -17,7 +18,9 @@ def spec(**fields: Any) -> ModelSpec:
 
 
 def launch(table: FlagTable, drafter: Path | None = None, flags: dict[str, Any] | None = None, **fields: Any) -> Launch:
-    return plan_launch(spec(**fields), flags or {}, table, TARGET, drafter)
+    if drafter is not None:
+        fields["drafter"] = {"path": drafter.name}
+    return plan_launch(Resolved(spec(**fields), TARGET, drafter), flags or {}, table)
 
 
 def refused(table: FlagTable, drafter: Path | None = None, **fields: Any) -> SlipstreamError:

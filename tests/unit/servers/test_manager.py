@@ -1,11 +1,15 @@
 import asyncio
+import threading
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.errors import Code, SlipstreamError
-from orchestrator.schemas import Desired, ServerPut, ServerState
-from orchestrator.servers import FlagTable, Manager, child_environment, read_flags
+from orchestrator.schemas import Desired, ModelSpec, Plan, ServerPut, ServerState, ServerView
+from orchestrator.servers import FlagTable, Manager, ModelFiles, child_environment, read_flags
+from orchestrator.servers.files import Resolved
 from tests.support.orchestrator import is_gone
 from tests.unit.conftest import World, open_world, refused, state, until
 
@@ -22,7 +26,7 @@ async def test_start_makes_ready_and_keeps_the_want(world: World) -> None:
 async def test_view_shows_no_folder(world: World) -> None:
     await world.model("a")
     view = await world.manager.start("a")
-    assert "a.json" in view.argv
+    assert "a.gguf" in view.argv
     assert str(world.folder) not in " ".join(view.argv)
 
 
@@ -151,6 +155,26 @@ class TestFailure:
         assert (view.failure.reason, view.failure.exit_code) == ("exited", 3)
         assert "E cannot do it" in view.failure.message
 
+    async def test_requests_that_come_together_start_it_once(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Those that still look at its files when it has failed do not start it again."""
+        await world.model("a", exit_in_load=3)
+        resolve, turns, late = ModelFiles.resolve, count(), threading.Event()
+
+        def resolved(files: ModelFiles, spec: ModelSpec) -> Resolved:
+            if next(turns):
+                late.wait(10)
+            return resolve(files, spec)
+
+        monkeypatch.setattr(ModelFiles, "resolve", resolved)
+        requests = [asyncio.create_task(world.manager.ensure("a")) for _ in range(3)]
+        await until(lambda: state(world, "a") is ServerState.FAILED, "the first start has failed")
+        late.set()
+        for request in requests:
+            assert (await refused(request)).code is Code.SERVER_START_FAILED
+        assert len(world.starts("a")) == 1
+
     async def test_operator_starts_a_failed_server_at_once(self, world: World) -> None:
         await world.model("a", exit_in_load=3)
         await refused(world.manager.ensure("a"))
@@ -202,7 +226,7 @@ class TestFailure:
         assert len(world.starts("a")) < 5
 
     async def test_message_for_clients_has_no_path(self, world: World) -> None:
-        await world.model("a", exit_in_load=1, complaint=f"E failed to load model '{world.folder}/models/a.json'")
+        await world.model("a", exit_in_load=1, complaint=f"E failed to load model '{world.folder}/models/a.gguf'")
         first = await refused(world.manager.ensure("a"))
         second = await refused(world.manager.ensure("a"))
         assert str(world.folder) not in first.message + second.message
@@ -243,8 +267,44 @@ class TestCatalogue:
 
     async def test_a_new_model_file_is_found_by_a_request(self, world: World) -> None:
         await world.model("a")
-        (world.models_dir / "b.yaml").write_text('{"name": "b", "source": {"path": "a.json"}}')
+        (world.models_dir / "b.yaml").write_text('{"name": "b", "source": {"path": "a.gguf"}}')
         assert (await world.manager.ensure("b")).is_ready
+
+    async def test_a_request_starts_with_the_settings_of_now(self, world: World) -> None:
+        await world.model("a")
+        (world.models_dir / "a.yaml").write_text(
+            '{"name": "a", "source": {"path": "a.gguf"}, "server": {"ctx_size": 777}}'
+        )
+        assert "777" in world.manager.view(await world.manager.ensure("a")).argv
+
+    async def test_a_running_server_whose_file_is_gone_can_be_put_to_rest(self, world: World) -> None:
+        await world.model("a")
+        await world.manager.start("a")
+        (world.models_dir / "a.yaml").unlink()
+        plan = await world.manager.put("a", ServerPut(state=Desired.STOPPED), dry_run=True)
+        assert isinstance(plan, Plan) and [action.do for action in plan.actions] == ["stop"]
+        view = await world.manager.put("a", ServerPut(state=Desired.STOPPED))
+        assert isinstance(view, ServerView) and view.state is ServerState.STOPPED
+
+    async def test_of_two_readings_the_later_counts(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        await world.model("a")
+        slow = [threading.Event()]
+
+        def load(folder: Path, earlier: Catalog) -> Catalog:
+            catalog = load_catalog(folder)
+            if slow:
+                slow.pop().wait(10)
+            return catalog
+
+        gate = slow[0]
+        monkeypatch.setattr("orchestrator.servers.manager.load_catalog", load)
+        first = asyncio.create_task(world.manager.refresh())
+        await until(lambda: not slow, "the first has read")
+        second = asyncio.create_task(world.model("b"))
+        await asyncio.wait({second}, timeout=0.05)
+        gate.set()
+        await asyncio.gather(first, second)
+        assert set(world.manager.catalog.models) == {"a", "b"}
 
     async def test_an_unknown_model_names_the_known_ones(self, world: World) -> None:
         await world.model("a")

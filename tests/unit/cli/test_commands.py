@@ -1,11 +1,9 @@
-"""The command line in this process, against a real HTTP server that speaks the API's shapes."""
+"""The commands that talk to servers."""
 
 import io
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -13,7 +11,7 @@ import typer
 from rich.console import Console
 
 from orchestrator import __version__
-from orchestrator.cli import main
+from orchestrator.cli import progress
 from orchestrator.cli.invocation import Invocation, plain
 from orchestrator.cli.main import app
 from orchestrator.cli.options import parse_flags
@@ -22,7 +20,8 @@ from orchestrator.cli.statistics import statistics_line
 from orchestrator.client import Client
 from orchestrator.schemas import ServerView
 from tests import REPOSITORY
-from tests.unit.api_stub import Answer, ApiStub, Asked, chat_answer, chunk, events, problem, running_stub, server_view
+from tests.unit.api_stub import Answer, ApiStub, Asked, chat_answer, chunk, events, problem, server_view
+from tests.unit.cli.conftest import Outcome, Run, cells
 
 CHAT = "/v1/chat/completions"
 DRAFTED = {"draft_n": 10, "draft_n_accepted": 6, "draft_n_steps": 4, "predicted_per_second": 41.27}
@@ -52,47 +51,6 @@ PLAN = {
         {"do": "start", "model": "toy", "why": "not running", "argv": ["--model", "toy.gguf", "--alias", "a b"]},
     ]
 }
-
-
-@dataclass(frozen=True)
-class Outcome:
-    status: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """The one JSON value on stdout; fails when anything else is there."""
-        return json.loads(self.out)
-
-
-Run = Callable[..., Outcome]
-
-
-@pytest.fixture
-def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiStub]:
-    for name in ("SLIPSTREAM_KEY", "SLIPSTREAM_KEY_FILE", "FORCE_COLOR", "COLUMNS", "TTY_COMPATIBLE"):
-        monkeypatch.delenv(name, raising=False)
-    with running_stub() as stub:
-        monkeypatch.setenv("SLIPSTREAM_URL", stub.url)
-        yield stub
-
-
-@pytest.fixture
-def run(stub: ApiStub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    def run(*arguments: str, stdin: str = "") -> Outcome:
-        monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        out, err = capsys.readouterr()
-        assert "\x1b" not in out + err, "no terminal, no escape sequences"
-        return Outcome(int(ended.value.code or 0), out, err)
-
-    return run
-
-
-def cells(line: str) -> list[str]:
-    return line.split()
 
 
 @pytest.mark.parametrize(
@@ -259,12 +217,11 @@ def test_a_plan_is_shown_with_the_command(stub: ApiStub, run: Run) -> None:
     assert run("swap", "toy", "--dry-run").out == "nothing to do\n"
 
 
-def test_a_start_shows_each_state_while_it_lasts(stub: ApiStub, run: Run) -> None:
+def test_a_start_shows_each_state_while_it_lasts(stub: ApiStub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a terminal: a line a state. The start is answered only after every state was seen."""
-    progress = {"done_bytes": 12_300_000, "total_bytes": None}
-    states = [("stopped", None), ("fetching", progress), ("fetching", progress), ("loading", None), ("warming", None)]
+    monkeypatch.setattr(progress, "_POLL_SECONDS", 0.01)
     seen = threading.Event()
-    left = [server_view(state=state, progress=p) for state, p in states]
+    left = [server_view(state=state) for state in ("stopped", "loading", "loading", "warming", "warming")]
 
     def poll(_: Asked) -> Answer:
         if len(left) == 1:
@@ -275,29 +232,21 @@ def test_a_start_shows_each_state_while_it_lasts(stub: ApiStub, run: Run) -> Non
     stub.routes["GET /api/servers/toy"] = poll
     stub.routes["POST /api/servers/toy/start"] = Answer(server_view(), gate=seen)
     outcome = run("start", "toy")
-    assert outcome.err.splitlines()[:2] == ["toy: fetching, 12.3 MB", "toy: loading"]
+    assert outcome.err.splitlines()[:2] == ["toy: loading", "toy: warming"]
     assert outcome.out.startswith("toy is ready")
 
 
-def test_a_terminal_gets_a_bar_with_bytes_and_rate(stub: ApiStub) -> None:
+def test_a_terminal_gets_a_line_that_is_redrawn(stub: ApiStub) -> None:
     with Client(stub.url) as client:
         invocation = Invocation(client, is_json=False)
         terminal = io.StringIO()
         invocation.err = Console(file=terminal, force_terminal=True, width=120)
         live = LiveDisplay(invocation)
-        for done in (1_000_000, 25_000_000):
-            fetching = {"done_bytes": done, "total_bytes": 100_000_000}
-            live.show(ServerView.model_validate(server_view(state="fetching", progress=fetching)))
-        live.show(ServerView.model_validate(server_view(state="fetching", progress=fetching)))
-        live._progress.refresh()
-        assert "toy: fetching" in terminal.getvalue()
-        assert "25.0/100.0 MB" in terminal.getvalue()
-        before = len(terminal.getvalue())
-        live.show(ServerView.model_validate(server_view(state="loading")))
-        live._progress.refresh()
+        for state in ("loading", "warming"):
+            live.show(ServerView.model_validate(server_view(state=state)))
+            live._progress.refresh()
+            assert f"toy: {state}" in terminal.getvalue()
         live.close()
-        assert "toy: loading" in terminal.getvalue()[before:]
-        assert "MB" not in terminal.getvalue()[before:]
 
 
 def test_a_start_that_fails_says_why(stub: ApiStub, run: Run) -> None:

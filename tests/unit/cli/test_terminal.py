@@ -13,9 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import pytest
-
-from tests.unit.api_stub import Answer, ApiStub, chat_answer, chunk, problem, running_stub, server_view
+from tests.unit.api_stub import Answer, ApiStub, chat_answer, chunk, problem, server_view
 
 CHAT = "/v1/chat/completions"
 DEADLINE_SECONDS = 20.0
@@ -57,10 +55,10 @@ class Terminal:
 
 
 @contextmanager
-def terminal(url: str, *arguments: str) -> Iterator[Terminal]:
+def terminal(url: str, *arguments: str, columns: int = 100) -> Iterator[Terminal]:
     ours, theirs = pty.openpty()
     env = {k: v for k, v in os.environ.items() if not k.startswith("SLIPSTREAM_")}
-    env |= {"TERM": "xterm", "COLUMNS": "100", "SLIPSTREAM_URL": url}
+    env |= {"TERM": "xterm", "COLUMNS": str(columns), "SLIPSTREAM_URL": url}
     process = subprocess.Popen(
         [sys.executable, "-m", "orchestrator.cli", *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=env
     )
@@ -71,12 +69,6 @@ def terminal(url: str, *arguments: str) -> Iterator[Terminal]:
         process.kill()
         process.wait()
         os.close(ours)
-
-
-@pytest.fixture
-def stub() -> Iterator[ApiStub]:
-    with running_stub() as stub:
-        yield stub
 
 
 def said(stub: ApiStub) -> list[list[tuple[str, str]]]:
@@ -145,6 +137,29 @@ def test_json_needs_a_prompt_in_a_terminal(stub: ApiStub) -> None:
         assert t.process.wait(DEADLINE_SECONDS) == 2
 
 
+def test_a_prompt_that_is_no_utf_8_is_an_error(stub: ApiStub) -> None:
+    command = [sys.executable, "-m", "orchestrator.cli", "chat", "toy", "--url", stub.url]
+    done = subprocess.run(command, input=b"\xff", capture_output=True, timeout=DEADLINE_SECONDS)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr == b"error: the request holds text that is no UTF-8\n"
+
+
+def test_a_full_disk_under_stdout_is_an_error(stub: ApiStub) -> None:
+    stub.routes["GET /api/jobs"] = Answer({"jobs": []})
+    command = [sys.executable, "-m", "orchestrator.cli", "jobs", "--json", "--url", stub.url]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=DEADLINE_SECONDS)
+    assert (done.returncode, done.stderr) == (1, b"error: No space left on device\n")
+
+
+def test_a_narrow_terminal_shows_ids_whole(stub: ApiStub) -> None:
+    view = {"id": "0123456789abcdef", "kind": "verify", "subject": "a model with a long name" * 3, "state": "queued"}
+    stub.routes["GET /api/jobs"] = Answer({"jobs": [view | {"created": 1.0}]})
+    with terminal(stub.url, "jobs", columns=40) as t:
+        assert view["subject"] in t.expect(view["subject"]).replace("\n", "")
+        assert t.process.wait(DEADLINE_SECONDS) == 0
+
+
 def test_the_first_question_shows_the_model_loading(stub: ApiStub) -> None:
     """An inference key may not ask for the state; then there is no live line, and the answer comes all the same."""
     gate = threading.Event()
@@ -160,12 +175,10 @@ def test_the_first_question_shows_the_model_loading(stub: ApiStub) -> None:
 
 def test_ctrl_c_ends_the_wait_for_a_start(stub: ApiStub) -> None:
     gate = threading.Event()
-    progress = {"done_bytes": 30_000_000, "total_bytes": 120_000_000}
-    stub.routes["GET /api/servers/toy"] = Answer(server_view(state="fetching", progress=progress))
+    stub.routes["GET /api/servers/toy"] = Answer(server_view(state="loading"))
     stub.routes["POST /api/servers/toy/start"] = Answer(server_view(), gate=gate)
     with terminal(stub.url, "start", "toy") as t:
-        t.expect("toy: fetching")
-        t.expect("30.0/120.0 MB")
+        t.expect("toy: loading")
         t.interrupt()
         t.expect("slipstream status toy")
         assert t.process.wait(DEADLINE_SECONDS) == 130

@@ -2,14 +2,14 @@
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.error import MarkedYAMLError
 
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.schemas import FileProblem, ModelSpec
@@ -21,13 +21,14 @@ _SETTLED_NANOSECONDS = 1_000_000_000
 
 @dataclass(frozen=True)
 class Catalog:
-    """The valid models by name, the names that lead to them, and the files that are wrong."""
+    """The valid models by name, the names that lead to them, the files they stand in, and the files that are wrong."""
 
     folder: Path
     models: dict[str, ModelSpec]
     names: dict[str, str]
     problems: tuple[FileProblem, ...]
     stamps: Stamps | None = None
+    files: dict[str, Path] = field(default_factory=dict)
 
     def get(self, name: str) -> ModelSpec:
         """The model with this name or alias; SlipstreamError model_not_found otherwise."""
@@ -48,6 +49,7 @@ def load_catalog(folder: Path, earlier: Catalog | None = None) -> Catalog:
         return earlier
     models: dict[str, ModelSpec] = {}
     names: dict[str, str] = {}
+    files: dict[str, Path] = {}
     problems: list[FileProblem] = []
     for path in sorted(folder.glob("*.yaml")):
         spec = _load(path, problems)
@@ -59,8 +61,9 @@ def load_catalog(folder: Path, earlier: Catalog | None = None) -> Catalog:
             problems.append(FileProblem(file=path.name, message=message))
             continue
         models[spec.name] = spec
+        files[spec.name] = path
         names |= {n: spec.name for n in (spec.name, *spec.aliases)}
-    return Catalog(folder, models, names, tuple(problems), stamps)
+    return Catalog(folder, models, names, tuple(problems), stamps, files)
 
 
 def _stamps(folder: Path) -> Stamps | None:
@@ -86,7 +89,8 @@ def _load(path: Path, problems: list[FileProblem]) -> ModelSpec | None:
     except OSError as e:
         problems.append(FileProblem(file=path.name, message=f"not readable: {e.strerror}"))
         return None
-    except (YAMLError, UnicodeDecodeError) as e:
+    except Exception as e:
+        # The library also lets other errors out: of dates that are none, numbers that are none, too deep nesting.
         problems.append(FileProblem(file=path.name, message=f"not readable as YAML: {e}"))
         return None
     if not isinstance(data, CommentedMap):
@@ -118,7 +122,8 @@ def _place(data: CommentedMap, loc: tuple[int | str, ...]) -> tuple[int | None, 
     names: list[str] = []
     for part in loc:
         if isinstance(node, CommentedMap) and part in node:
-            row, col = node.lc.key(part)
+            # A key that a merge (`<<`) brought stands elsewhere.
+            row, col = node.lc.key(part) or (line - 1, column - 1)
         elif isinstance(node, list) and isinstance(part, int) and part < len(node):
             row, col = node.lc.item(part)  # type: ignore[attr-defined]
         else:

@@ -10,7 +10,10 @@ import pytest
 from orchestrator.errors import SlipstreamError
 from orchestrator.schemas import Desired, ServerPut, ServerState, SwapRequest
 from tests.support.orchestrator import is_gone, processes_naming
-from tests.unit.conftest import World
+from tests.unit.conftest import World, fake_flags, world
+
+__all__ = ["fake_flags", "world"]
+pytestmark = pytest.mark.integration
 
 MODELS = "abc"
 COMMANDS = 40

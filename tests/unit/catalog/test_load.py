@@ -30,7 +30,7 @@ def test_files_are_read_again_only_when_one_has_changed(tmp_path: Path, monkeypa
     write(tmp_path, "a", "name: a\nsource: {path: a.gguf}\n")
     first = load_catalog(tmp_path)
     assert load_catalog(tmp_path, first) is not first, "so new that a second change could go unseen"
-    monkeypatch.setattr("orchestrator.catalog._SETTLED_NANOSECONDS", 0)
+    monkeypatch.setattr("orchestrator.catalog.load._SETTLED_NANOSECONDS", 0)
     settled = load_catalog(tmp_path, first)
     assert load_catalog(tmp_path, settled) is settled
     (tmp_path / "a.yaml").chmod(0o600)
@@ -138,3 +138,28 @@ def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path: Path) -> None:
 def test_a_file_inside_a_source_stays_inside(tmp_path: Path, file: str) -> None:
     write(tmp_path, "a", f"name: a\nsource: {{hf: o/n, file: '{file}'}}\n")
     assert load_catalog(tmp_path).problems
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: 2024-13-45",
+        "a: !!int x",
+        "a: !!bool x",
+        "!tag x",
+        "a: 1" + "0" * 5000,
+        "a: " + "[" * 1200,
+        "name: b\nsource: &s {path: 3}\ndrafter: {<<: *s}",
+        'name: b\nsource: {path: a}\ndefaults: {x: "\\uD800"}',
+        "name: b\nsource: {path: a}\ndefaults: {x: .nan}",
+        "name: b\nsource: {path: a}\nserver: {x: .inf}",
+        'name: b\nsource: {path: "a\\0b"}',
+        f"name: b\nsource: {{hf: o/n, file: {'x' * 256}}}",
+    ],
+)
+def test_whatever_stands_in_a_file_hides_no_other(tmp_path: Path, text: str) -> None:
+    write(tmp_path, "a", "name: a\nsource: {path: a.gguf}\n")
+    write(tmp_path, "b", text)
+    catalog = load_catalog(tmp_path)
+    assert set(catalog.models) == {"a"}
+    assert {problem.file for problem in catalog.problems} == {"b.yaml"}
