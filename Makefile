@@ -40,7 +40,7 @@ format: $(venv_stamp) ## format the Python code
 
 .PHONY: unit
 unit: $(venv_stamp) ## unit tests; ARGS="..." goes to pytest
-	@$(bin)/python -m pytest -q -x tests/unit $(ARGS)
+	@$(bin)/python -m pytest -q -x -n auto --dist worksteal tests/unit $(ARGS)
 
 .PHONY: integration
 integration: $(venv_stamp) ## tests on the built server, and on a Docker engine if one answers; ARGS="..." goes to pytest

@@ -5,11 +5,18 @@ import os
 import platform
 from pathlib import Path
 
-from bench import gateway, scrape, speculation
+from bench import download, gateway, graft, inspect, scrape, speculation
 from orchestrator.servers import find_binary
 from orchestrator.settings import Settings
 
-BENCHMARKS = {"speculation": speculation.run, "scrape": scrape.run, "gateway": gateway.run}
+BENCHMARKS = {
+    "speculation": speculation.run,
+    "scrape": scrape.run,
+    "gateway": gateway.run,
+    "graft": graft.run,
+    "inspect": inspect.run,
+    "download": download.run,
+}
 
 
 def main() -> None:

@@ -1,11 +1,12 @@
 """The model that benchmarks run on, and what they ask it."""
 
-import asyncio
 from pathlib import Path
 
 from orchestrator.catalog import load_catalog
 from orchestrator.settings import Settings
-from orchestrator.store import bring, is_present, locate
+from orchestrator.store import Layout
+from orchestrator.store.bring import Bringer
+from orchestrator.store.progress import Silent
 
 MODELS = Path(__file__).parent.parent / "models"
 LIST = "apples, bananas, cherries, dates, elderberries, figs, grapes, honeydew melons, kiwis, lemons"
@@ -20,10 +21,7 @@ def smollm2() -> Path:
     """Path of SmolLM2-135M, fetched if it is not there."""
     settings = Settings()
     source = load_catalog(MODELS).get("smollm2-135m").source
-    path = locate(source, MODELS, settings.cache)
-    if not is_present(path):
-        asyncio.run(bring(source, path, lambda done, total: None))
-    return path
+    return Bringer(Layout(MODELS, settings.cache), Silent()).bring(source).path
 
 
 def chat(text: str) -> str:

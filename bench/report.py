@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 
-def spread(values: Sequence[float]) -> str:
+def spread(values: Sequence[float], digits: int = 1) -> str:
     """`median (least to greatest)`."""
-    return f"{median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
+    return f"{median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
 def ratios(ours: Sequence[float], base: Sequence[float]) -> str:
