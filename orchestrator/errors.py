@@ -3,6 +3,7 @@
 Under `/api` an error is `application/problem+json` (RFC 9457), under `/v1` it has the shape of OpenAI's API.
 """
 
+import errno
 from enum import StrEnum
 from typing import Any
 
@@ -135,6 +136,11 @@ class SlipstreamError(Exception):
         kind = _OPENAI_TYPE.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
         message = f"{self.message} ({self.hint})" if self.hint else self.message
         return {"error": {"message": message, "type": kind, "param": None, "code": str(self.code)}}
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Whether a file system or a quota has no room left."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def internal_error() -> SlipstreamError:

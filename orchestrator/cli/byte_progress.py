@@ -9,7 +9,7 @@ from rich.text import Text
 
 from orchestrator.cli.columns import Description, bar, fixed, if_wide
 from orchestrator.cli.invocation import Output, plain
-from orchestrator.cli.units import in_bytes, in_seconds
+from orchestrator.cli.units import in_figures
 
 _LINE_SECONDS = 5.0
 
@@ -51,8 +51,7 @@ def _lines(output: Output, doing: str) -> Heard:
         if now < last + _LINE_SECONDS:
             return
         last, rate = now, done / (now - began)
-        left = f", {in_seconds((total - done) / rate)} left" if rate else ""
-        figures = f"{in_bytes(done)} of {in_bytes(total)}, {in_bytes(round(rate))}/s{left}"
+        figures = in_figures(done, total, rate, (total - done) / rate if rate else None)
         output.err.print(Text(plain(f"{doing}: {figures}")), soft_wrap=True)
 
     return heard

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from orchestrator.cli.columns import Description, bar, fixed, if_wide
 from orchestrator.cli.invocation import INTERRUPTED, Invocation, plain
-from orchestrator.cli.units import in_bytes, in_seconds
+from orchestrator.cli.units import in_figures
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.schemas import JobEvent, JobLine, JobProgress, JobState, JobView
 
@@ -202,14 +202,5 @@ def step_of(progress: JobProgress) -> str:
 
 
 def _figures(progress: JobProgress) -> str:
-    """`12.3 MB of 1.2 GB, 10.5 MB/s, 1 min 54 s left`, as far as it is known."""
-    parts = []
-    if progress.total_bytes is not None:
-        parts.append(f"{in_bytes(progress.done_bytes)} of {in_bytes(progress.total_bytes)}")
-    elif progress.done_bytes:
-        parts.append(in_bytes(progress.done_bytes))
-    if progress.rate_bytes_per_second is not None:
-        parts.append(f"{in_bytes(round(progress.rate_bytes_per_second))}/s")
-    if progress.eta_seconds is not None:
-        parts.append(f"{in_seconds(progress.eta_seconds)} left")
-    return ", ".join(parts)
+    rate, left = progress.rate_bytes_per_second, progress.eta_seconds
+    return in_figures(progress.done_bytes, progress.total_bytes, rate, left)

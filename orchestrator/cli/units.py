@@ -11,6 +11,22 @@ def in_bytes(size_bytes: int) -> str:
     return f"{size:.2f} TB"
 
 
+def in_figures(
+    done_bytes: int, total_bytes: int | None, bytes_per_second: float | None, seconds_left: float | None
+) -> str:
+    """`12.3 MB of 1.2 GB, 10.5 MB/s, 1 min 54 s left`, as far as it is known."""
+    parts = []
+    if total_bytes is not None:
+        parts.append(f"{in_bytes(done_bytes)} of {in_bytes(total_bytes)}")
+    elif done_bytes:
+        parts.append(in_bytes(done_bytes))
+    if bytes_per_second is not None:
+        parts.append(f"{in_bytes(round(bytes_per_second))}/s")
+    if seconds_left is not None:
+        parts.append(f"{in_seconds(seconds_left)} left")
+    return ", ".join(parts)
+
+
 def in_seconds(seconds: float) -> str:
     """`48 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`."""
     whole = round(seconds)

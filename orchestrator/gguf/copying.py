@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.errors import Code, SlipstreamError
+from orchestrator.errors import Code, SlipstreamError, is_disk_full
 from orchestrator.gguf.digest import hash_file
 from orchestrator.gguf.source import unreadable
 
@@ -30,7 +30,6 @@ _CANNOT_SHARE = frozenset(
     {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM, errno.EBADF, errno.ETXTBSY}
 )
 _CANNOT_COPY_IN_KERNEL = _CANNOT_SHARE
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 # sync_file_range(2); not in every C library.
 _sync_file_range = getattr(ctypes.CDLL(None), "sync_file_range", None)
 _SYNC_FILE_RANGE_WRITE = 2
@@ -144,7 +143,7 @@ def same_bytes(sources: Sources, a: CopyRange, b_source: Path, b_offset: int) ->
 def write_failed(name: str, error: OSError) -> SlipstreamError:
     """What a failed write of the file `name` becomes."""
     reason = error.strerror or str(error)
-    if error.errno in _FULL:
+    if is_disk_full(error):
         return SlipstreamError(Code.DISK_FULL, f"{name} could not be written: {reason}")
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return SlipstreamError(Code.NOT_FOUND, f"{name} could not be written: its folder does not exist")

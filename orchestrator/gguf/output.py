@@ -11,7 +11,8 @@ from orchestrator.gguf.copying import Meter, Sources, copy_range, needed_bytes, 
 from orchestrator.gguf.writer import Blueprint
 
 # As in the store: whoever lists a folder passes over what begins like this.
-_BESIDE = ".beside-"
+# Before the names of files that are not whole yet; whoever lists a folder passes them over.
+BESIDE = ".beside-"
 # The extents of a file that is mostly shared cost metadata; nobody fills a disk to the last block on purpose.
 _SLACK_BYTES = 1 << 20
 
@@ -81,7 +82,7 @@ def _beside(target: Path) -> Iterator[int]:
 
 
 def _temporary(target: Path) -> Path:
-    return target.with_name(f"{_BESIDE}{target.name}")
+    return target.with_name(f"{BESIDE}{target.name}")
 
 
 def _locked(path: Path, name: str) -> int:

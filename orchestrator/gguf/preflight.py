@@ -4,10 +4,10 @@ Sources: common/speculative.cpp (which type needs which drafter), src/models/*.c
 shown on the real server by tests/integration/gguf/test_preflight.py.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from orchestrator.errors import SlipstreamError
+from orchestrator.errors import Code, SlipstreamError
 from orchestrator.gguf.contents import Contents, contents_of_file
 from orchestrator.gguf.known import PINNED_BUILD
 from orchestrator.gguf.model import shard_names
@@ -64,6 +64,15 @@ def preflight(
     if (drafting := helper if drafter else target) is not None and MTP in types:
         problems += _of_length(drafting, n_max)
     return tuple(dict.fromkeys(p if is_pinned else _of_another_build(p) for p in problems))
+
+
+def unfit(errors: Sequence[Problem], prefix: str = "") -> SlipstreamError:
+    """What a model is refused with that has these errors."""
+    return SlipstreamError(
+        Code.PREFLIGHT_FAILED,
+        prefix + "; ".join(problem.message for problem in errors),
+        details={"problems": [problem.model_dump() for problem in errors]},
+    )
 
 
 def _of_another_build(problem: Problem) -> Problem:

@@ -4,7 +4,6 @@ The request comes as one JSON object on stdin, events go out as JSON lines on wh
 goes to stderr, which is the orchestrator's log. It imports next to nothing: a child starts in milliseconds.
 """
 
-import errno
 import json
 import os
 import sys
@@ -14,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from orchestrator.errors import Code, SlipstreamError, internal_error
+from orchestrator.errors import Code, SlipstreamError, internal_error, is_disk_full
 
 _INTERVAL_SECONDS = 0.2
 _LINE_CHARACTERS = 4000
@@ -76,7 +75,7 @@ def _outcome(work: Work, reporter: Reporter) -> dict[str, Any]:
     except SlipstreamError as e:
         return _failure(e)
     except OSError as e:
-        if e.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_disk_full(e):
             return _failure(SlipstreamError(Code.DISK_FULL, "the disk is full", hint="make room and try again"))
         traceback.print_exc()
     except Exception:

@@ -56,6 +56,12 @@ class ModelSpec(Strict):
             raise ValueError("expected what JSON can say: finite numbers, and text that is Unicode") from e
         return value
 
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Where its files come from: the target's, then the drafter's or the donor's."""
+        further = self.drafter or (self.graft.donor if self.graft else None)
+        return (self.source,) if further is None else (self.source, further)
+
     @model_validator(mode="after")
     def _one_drafter(self) -> "ModelSpec":
         if self.drafter is not None and self.graft is not None:

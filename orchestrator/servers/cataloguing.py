@@ -26,10 +26,8 @@ class Cataloguing:
         """Write the model file of `spec`, which must have the name that the request names."""
         if spec.name != name:
             raise SlipstreamError(Code.INVALID_REQUEST, f"the body is of the model {spec.name!r}, the path of {name!r}")
-        files = self.manager.files
-        for source in (spec.source, spec.drafter, spec.graft.donor if spec.graft else None):
-            if source is not None:
-                confined(source, files.layout)
+        for source in spec.sources:
+            confined(source, self.manager.files.layout)
         async with self._turn:
             await self.manager.refresh()
             await asyncio.to_thread(write_model, self.manager.catalog, spec)

@@ -7,8 +7,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from orchestrator.errors import Code, SlipstreamError
-from orchestrator.gguf.preflight import preflight
-from orchestrator.schemas import ModelSpec, Problem, Source
+from orchestrator.gguf.preflight import preflight, unfit
+from orchestrator.schemas import ModelSpec, Problem
 from orchestrator.store import GraftPlace, Layout, Place, graft_place, grafts_onto
 
 _NOT_GRAFTED = "the graft of {} and {}"
@@ -61,22 +61,18 @@ class ModelFiles:
         try:
             warnings = _preflight(stamps, tuple(speculation.type.split(",")), speculation.n_max, self.is_pinned)
         except _Unfit as e:
-            raise SlipstreamError(
-                Code.PREFLIGHT_FAILED,
-                f"{spec.name!r} cannot be served: {'; '.join(p.message for p in e.problems)}",
-                details={"problems": [p.model_dump() for p in e.problems]},
-            ) from None
+            raise unfit(e.problems, f"{spec.name!r} cannot be served: ") from None
         drafter = places[1].path if len(places) > 1 else None
         return Resolved(spec, places[0].path, drafter, warnings)
 
     def unplaced(self, spec: ModelSpec) -> tuple[str, ...]:
         """Names of what has no place yet: a branch that was never looked up, an Ollama model that is not there."""
-        found = [self.layout.look(source) for source in _sources(spec)]
+        found = [self.layout.look(source) for source in spec.sources]
         return tuple(name for place, missing in found if place is None for name in missing)
 
     def references(self, spec: ModelSpec) -> Iterator[Path]:
         """Every file a model refers to, there or not; what it is grafted from counts too."""
-        found = [self.layout.look(source) for source in _sources(spec)]
+        found = [self.layout.look(source) for source in spec.sources]
         for place, _ in found:
             if place is not None:
                 yield from place.files
@@ -94,7 +90,7 @@ class ModelFiles:
 
     def _find(self, spec: ModelSpec) -> tuple[list[Place], tuple[str, ...]]:
         """What llama-server loads, the target first, and the names of what is missing: then the places are not all."""
-        found = [self.layout.look(source) for source in _sources(spec)]
+        found = [self.layout.look(source) for source in spec.sources]
         places = [place for place, _ in found if place is not None]
         missing = tuple(name for _, names in found for name in names)
         if missing or spec.graft is None:
@@ -109,10 +105,6 @@ class ModelFiles:
         with suppress(OSError):
             return graft_place(self.layout, base, donor)
         return None
-
-
-def _sources(spec: ModelSpec) -> list[Source]:
-    return [spec.source, *([spec.drafter] if spec.drafter else []), *([spec.graft.donor] if spec.graft else [])]
 
 
 def _incomplete(spec: ModelSpec, missing: tuple[str, ...]) -> SlipstreamError:

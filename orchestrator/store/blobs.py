@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from orchestrator.errors import Code, SlipstreamError
-from orchestrator.gguf.output import sync_folder
+from orchestrator.gguf.output import BESIDE, sync_folder
 from orchestrator.schemas import StoredFile
-from orchestrator.store.disk import BESIDE, beside, disk_bytes, disk_error, locked, write_beside
+from orchestrator.store.disk import beside, disk_bytes, disk_error, locked, write_beside
 from orchestrator.store.quarantine import set_aside
 
 # Folders of the store in which files have the names that their sources give them.

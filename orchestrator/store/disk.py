@@ -9,17 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from orchestrator.errors import Code, SlipstreamError
-from orchestrator.gguf.output import sync_folder
-
-# Files being written lie beside their place under this prefix; whoever lists a folder passes them over.
-BESIDE = ".beside-"
+from orchestrator.errors import Code, SlipstreamError, is_disk_full
+from orchestrator.gguf.output import BESIDE, sync_folder
 
 _LOCK_TIMEOUT_SECONDS = 60.0
 _LOCK_POLL_SECONDS = 0.01
 _BLOCK_BYTES = 512
 _ROOM_HINT = "`slipstream gc --dry-run` says which stored files nobody needs"
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 # What flock says on network file systems that have no locks.
 _LOCKLESS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
@@ -117,7 +113,7 @@ def folders_in(folder: Path) -> list[Path]:
 def disk_error(error: OSError, what: str) -> SlipstreamError:
     """What a failed write becomes; `what` names the file or folder as a client may see it."""
     reason = error.strerror or str(error)
-    if error.errno in _FULL:
+    if is_disk_full(error):
         return SlipstreamError(Code.DISK_FULL, f"{what} could not be written: {reason}", hint=_ROOM_HINT)
     if error.errno in _FORBIDDEN:
         return SlipstreamError(

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from orchestrator.gguf.output import BESIDE
 from orchestrator.store.blobs import GRAFTS_FOLDER, NAME_FOLDERS, OLD_WORKSHOP, PARTIAL_FOLDER
-from orchestrator.store.disk import BESIDE, disk_bytes, entries_in, folders_in, try_lock
+from orchestrator.store.disk import disk_bytes, entries_in, folders_in, try_lock
 from orchestrator.store.quarantine import quarantine_folder
 
 # What somebody is making has no name or no reference yet.

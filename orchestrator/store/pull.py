@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.gguf.graft import graft
-from orchestrator.gguf.preflight import preflight
+from orchestrator.gguf.preflight import preflight, unfit
 from orchestrator.jobs.child import Reporter, run
 from orchestrator.schemas import Source, Speculation, Strict
 from orchestrator.store.blobs import PARTIAL_FOLDER, Blobs
@@ -53,11 +53,7 @@ def pull(request: dict[str, Any], report: Reporter) -> dict[str, Any]:
     for problem in problems:
         report.line(f"{problem.severity}: {problem.message}")
     if errors := [p for p in problems if p.severity == "error"]:
-        raise SlipstreamError(
-            Code.PREFLIGHT_FAILED,
-            "; ".join(p.message for p in errors),
-            details={"problems": [p.model_dump() for p in errors]},
-        )
+        raise unfit(errors)
     bringer.settle()
     blobs = Blobs(layout.root)
     places = [base, *([drafter] if drafter else [])]

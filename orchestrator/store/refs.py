@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from orchestrator.errors import Code, SlipstreamError
-from orchestrator.store.disk import BESIDE, disk_error, locked, write_beside
+from orchestrator.gguf.output import BESIDE
+from orchestrator.store.disk import disk_error, locked, write_beside
 
 DEFAULT_REVISION = "main"
 

@@ -5,7 +5,6 @@ whoever works here. State is written after the bytes it speaks of are on disk: a
 that claims too little, never too much.
 """
 
-import errno
 import fcntl
 import logging
 import os
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from orchestrator.errors import Code, SlipstreamError
+from orchestrator.errors import Code, SlipstreamError, is_disk_full
 from orchestrator.schemas.base import Sha256
 from orchestrator.store.disk import disk_error, write_beside
 from orchestrator.store.fetching.ranges import Ranges
@@ -183,7 +182,7 @@ class Partial:
 
     def unwritable(self, error: OSError, need_bytes: int | None = None) -> SlipstreamError:
         """What a failed write becomes; on a full disk it says how much is needed and how much is free."""
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_disk_full(error):
             return self._full(need_bytes)
         return disk_error(error, self.remote.name)
 

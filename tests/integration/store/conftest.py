@@ -1,23 +1,13 @@
 """A store, and a package index of the tests' own."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from orchestrator.store.blobs import Blobs
 from tests.support.package_index import Index, running_index
-from tests.support.stored import Told
+from tests.unit.store.conftest import blobs, told
 
-
-@pytest.fixture
-def blobs(tmp_path: Path) -> Blobs:
-    return Blobs(tmp_path / "cache" / "models")
-
-
-@pytest.fixture
-def told() -> Told:
-    return Told()
+__all__ = ["blobs", "told"]
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.store.blobs import Blobs
 from tests.support.answers import Certificate, make_certificate
-from tests.support.fetching import point_at
+from tests.support.fetching import partial_of, point_at
 from tests.support.hub import Hub, running_hub
 from tests.support.stored import Told
 
@@ -32,3 +32,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     with running_hub() as server:
         point_at(server, monkeypatch)
         yield server
+
+
+@pytest.fixture
+def partial(tmp_path: Path) -> Path:
+    return partial_of(tmp_path)

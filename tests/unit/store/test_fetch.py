@@ -15,7 +15,7 @@ from orchestrator.store.fetch import Fetched, fetch
 from orchestrator.store.http.limits import Limits
 from orchestrator.store.remote import RemoteFile
 from tests.support import eventually
-from tests.support.fetching import NAME, QUICK, REPOSITORY, made, partial_of, remote
+from tests.support.fetching import NAME, QUICK, REPOSITORY, made, remote
 from tests.support.hub import Hub, Kind
 from tests.support.stored import Told
 
@@ -28,11 +28,6 @@ GIVES_UP = replace(QUICK, retries=0)
 def toy(hub: Hub) -> RemoteFile:
     hub.add(REPOSITORY, NAME, CONTENT)
     return remote(hub)
-
-
-@pytest.fixture
-def partial(tmp_path: Path) -> Path:
-    return partial_of(tmp_path)
 
 
 def brought(toy: RemoteFile, partial: Path, limits: Limits = QUICK) -> Told:

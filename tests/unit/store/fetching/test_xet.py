@@ -10,7 +10,7 @@ from orchestrator.store.fetch import fetch
 from orchestrator.store.fetching.xet import xet_offer
 from orchestrator.store.http.limits import Limits
 from orchestrator.store.remote import RemoteFile
-from tests.support.fetching import NAME, QUICK, REPOSITORY, made, partial_of, remote
+from tests.support.fetching import NAME, QUICK, REPOSITORY, made, remote
 from tests.support.hub import Hub, Kind
 from tests.support.stored import Told
 
@@ -27,11 +27,6 @@ def toy(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteFile
     hub.add(REPOSITORY, NAME, CONTENT)
     hub.offer_xet(REPOSITORY, NAME)
     return remote(hub)
-
-
-@pytest.fixture
-def partial(tmp_path: Path) -> Path:
-    return partial_of(tmp_path)
 
 
 def brought(toy: RemoteFile, partial: Path, limits: Limits = QUICK) -> Told:
