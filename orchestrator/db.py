@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import json
 import os
+import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from orchestrator.errors import Code, SlipstreamError
-from orchestrator.schemas import Desired, FlagValue, JobError, JobLine, JobState
+from orchestrator.schemas import AuditEntry, Desired, FlagValue, JobError, JobLine, JobState
 
 _SCHEMA = """
 create table if not exists servers (
@@ -48,7 +49,35 @@ create table if not exists idempotency_keys (
     job text not null references jobs (id) on delete cascade,
     fingerprint text not null
 ) strict;
+create table if not exists observed (
+    launch text not null,
+    host text not null,
+    needs text not null,
+    load_seconds real not null,
+    primary key (launch, host)
+) strict, without rowid;
+create table if not exists owner (
+    id text not null
+) strict;
+create table if not exists audit (
+    number integer primary key,
+    at real not null,
+    method text not null,
+    path text not null,
+    key text not null,
+    client text not null,
+    dry_run integer not null,
+    status integer,
+    milliseconds real,
+    count integer not null,
+    refused integer not null
+) strict;
+create index if not exists audit_by_kind on audit (refused, number);
 """
+_OWNER_BYTES = 8
+_AUDIT_COLUMNS = tuple(AuditEntry.model_fields)
+# Apart, so that who has no key cannot push out what those with one have done.
+_KEPT_AUDIT_ENTRIES = {False: 10_000, True: 1_000}
 T = TypeVar("T")
 
 
@@ -118,6 +147,24 @@ class Database:
         self._db.close()
         os.close(self._lock_fd)
 
+    def owner(self) -> str:
+        """A name for the one who owns this folder, made once: servers that outlive us are known by it."""
+        row = self._db.execute("select id from owner").fetchone()
+        if row is None:
+            row = (secrets.token_hex(_OWNER_BYTES),)
+            self._db.execute("insert into owner values (?)", row)
+        return str(row[0])
+
+    def observed(self) -> dict[tuple[str, str], tuple[dict[str, int], float]]:
+        """By launch and host: memory in bytes by device, and seconds that a load took."""
+        rows = self._db.execute("select launch, host, needs, load_seconds from observed").fetchall()
+        return {(launch, host): (json.loads(needs), seconds) for launch, host, needs, seconds in rows}
+
+    async def set_observed(self, launch: str, host: str, needs: dict[str, int], load_seconds: float) -> None:
+        """Keep what was measured of a launch."""
+        row = (launch, host, json.dumps(needs), load_seconds)
+        await self._run(lambda db: db.execute("insert or replace into observed values (?, ?, ?, ?)", row))
+
     def servers(self) -> dict[str, tuple[Desired, dict[str, FlagValue]]]:
         """Desired state and flags of every server that was ever asked for."""
         rows = self._db.execute("select model, desired, flags from servers").fetchall()
@@ -180,6 +227,38 @@ class Database:
             db.execute("delete from job_lines where job = ? and number <= ?", (job, lines[-1].number - kept))
 
         await self._run(write)
+
+    async def add_audit_entry(self, entry: AuditEntry, *, refused: bool = False) -> int:
+        """Keep an entry, and drop the oldest of its kind beyond the bound; its number is the one returned."""
+        values = entry.model_dump(exclude={"number"})
+
+        def write(db: sqlite3.Connection) -> int:
+            columns, marks = ", ".join((*values, "refused")), ", ".join("?" * (len(values) + 1))
+            added = db.execute(f"insert into audit ({columns}) values ({marks})", (*values.values(), refused))
+            db.execute(
+                "delete from audit where refused = ? and number <= "
+                "(select number from audit where refused = ? order by number desc limit 1 offset ?)",
+                (refused, refused, _KEPT_AUDIT_ENTRIES[refused]),
+            )
+            return int(added.lastrowid or 0)
+
+        return await self._run(write)
+
+    async def end_audit_entry(self, number: int, status: int, milliseconds: float) -> None:
+        """Note how a call was answered."""
+        row = (status, milliseconds, number)
+        await self._run(lambda db: db.execute("update audit set status = ?, milliseconds = ? where number = ?", row))
+
+    async def count_audit_entry(self, number: int, count: int) -> None:
+        """Note how many calls an entry stands for."""
+        await self._run(lambda db: db.execute("update audit set count = ? where number = ?", (count, number)))
+
+    async def audit_entries(self, limit: int, before: int | None = None) -> list[AuditEntry]:
+        """The newest entries, of those whose numbers are less than `before`."""
+        query = f"select {', '.join(_AUDIT_COLUMNS)} from audit where number < ? order by number desc limit ?"
+        bound = before if before is not None else (1 << 63) - 1
+        rows = await self._run(lambda db: db.execute(query, (bound, limit)).fetchall())
+        return [AuditEntry.model_validate(dict(zip(_AUDIT_COLUMNS, row, strict=True))) for row in rows]
 
     async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """One transaction, in the thread; it is done as a whole or not at all."""

@@ -36,6 +36,14 @@ class Code(StrEnum):
     SERVER_STOPPED = "server_stopped"
     UPSTREAM_FAILED = "upstream_failed"
     UPSTREAM_TIMEOUT = "upstream_timeout"
+    QUEUE_FULL = "queue_full"
+    WAIT_TIMEOUT = "wait_timeout"
+    NO_ROOM = "no_room"
+    DOES_NOT_FIT = "does_not_fit"
+    QUARANTINED = "quarantined"
+    DRAINED = "drained"
+    HAZARD = "hazard"
+    HOST_FAILED = "host_failed"
     SHUTTING_DOWN = "shutting_down"
     MISCONFIGURED = "misconfigured"
     INTERNAL = "internal"
@@ -67,6 +75,14 @@ STATUS: dict[Code, int] = {
     Code.SERVER_STOPPED: 503,
     Code.UPSTREAM_FAILED: 502,
     Code.UPSTREAM_TIMEOUT: 504,
+    Code.QUEUE_FULL: 429,
+    Code.WAIT_TIMEOUT: 503,
+    Code.NO_ROOM: 503,
+    Code.DOES_NOT_FIT: 422,
+    Code.QUARANTINED: 503,
+    Code.DRAINED: 503,
+    Code.HAZARD: 422,
+    Code.HOST_FAILED: 502,
     Code.SHUTTING_DOWN: 503,
     Code.MISCONFIGURED: 500,
     Code.INTERNAL: 500,

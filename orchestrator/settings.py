@@ -2,11 +2,15 @@
 
 import ipaddress
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+# As browsers write it: lower case, no path, and no port that the scheme implies.
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@*\sA-Z]+")
 
 
 def _xdg(variable: str, fallback: str) -> Path:
@@ -70,22 +74,60 @@ class Settings(BaseSettings):
     scrape_timeout_seconds: PositiveFloat = Field(
         1.0, description="Longest wait for the metrics of one llama-server during a scrape of ours."
     )
+    hosts_file: Path | None = Field(
+        None, description="File that names the hosts servers run on (docs/hosts.md). Unset: processes on this machine."
+    )
+    memory: str | None = Field(
+        None,
+        description="Memory that servers on this machine may hold, by device: `host=24GiB,CUDA0=30GiB`. "
+        "A device that is not named: 90 % of RAM, what is free at start of an accelerator.",
+    )
+    idle_seconds: PositiveFloat | None = Field(
+        None, description="A server that a request started ends after this long without one. Unset: it stays."
+    )
+    max_waiting_requests: PositiveInt = Field(1000, description="Requests that may wait for one model.")
+    wait_timeout_seconds: PositiveFloat = Field(600.0, description="Longest wait of a request for its server.")
+    drain_timeout_seconds: PositiveFloat = Field(
+        60.0, description="Time that answers get to end before their server is ended for another one or by a command."
+    )
+    keep_alive_seconds: PositiveFloat = Field(
+        5.0, description="A stream that waits for its server gets a comment this often."
+    )
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Web origins whose pages may use `/v1`, separated by commas. Empty: none."
+    )
     max_request_bytes: PositiveInt = Field(64 << 20, description="Largest request body of `/v1`.")
     jobs: PositiveInt = Field(2, description="Jobs that run at a time: pulls, grafts, verifications.")
     log_lines: PositiveInt = Field(2000, description="Log lines kept in memory for each server.")
 
     @field_validator(
-        *("models_dir", "state_dir", "cache", "llama_server", "admin_keys_file", "api_keys_file", "hf_token_file")
+        *("models_dir", "state_dir", "cache", "llama_server", "admin_keys_file", "api_keys_file", "hf_token_file"),
+        "hosts_file",
     )
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         # Children run in folders of their own: a relative path means the folder we were started in.
         return None if value is None else value.expanduser().absolute()
 
-    @field_validator("allowed_hosts", mode="before")
+    @field_validator("allowed_hosts", "cors_origins", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(v.strip() for v in value.split(",") if v.strip()) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _check_origins(self) -> Self:
+        for origin in self.cors_origins:
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise ValueError(
+                    f"SLIPSTREAM_CORS_ORIGINS={origin} is no origin; expected one as browsers send it, such as "
+                    "https://chat.example or http://localhost:3000"
+                )
+        if "*" in self.cors_origins and self.admin_keys_file is None and self.api_keys_file is None:
+            raise ValueError(
+                "SLIPSTREAM_CORS_ORIGINS=* lets every web page ask, and there is no key: set SLIPSTREAM_API_KEYS_FILE, "
+                "or name the origins"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_exposure(self) -> Self:

@@ -4,9 +4,9 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import MarkedYAMLError
@@ -17,6 +17,7 @@ from orchestrator.schemas import FileProblem, ModelSpec
 # Name, inode, size and time of change of every model file.
 Stamps = tuple[tuple[str, int, int, int], ...]
 _SETTLED_NANOSECONDS = 1_000_000_000
+S = TypeVar("S", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def load_catalog(folder: Path, earlier: Catalog | None = None) -> Catalog:
     files: dict[str, Path] = {}
     problems: list[FileProblem] = []
     for path in sorted(folder.glob("*.yaml")):
-        spec = _load(path, problems)
+        spec = read_as(ModelSpec, path, problems)
         if spec is None:
             continue
         taken = [n for n in (spec.name, *spec.aliases) if n in names]
@@ -78,7 +79,10 @@ def _stamps(folder: Path) -> Stamps | None:
     return tuple(stamps)
 
 
-def _load(path: Path, problems: list[FileProblem]) -> ModelSpec | None:
+def read_as(
+    schema: type[S], path: Path, problems: list[FileProblem], expected: str = "a mapping with `name` and `source`"
+) -> S | None:
+    """A YAML file as a schema; None when it is wrong, and why is added to `problems`. Blocking file I/O."""
     try:
         data = YAML(typ="rt").load(path.read_text(encoding="utf-8"))
     except MarkedYAMLError as e:
@@ -94,10 +98,10 @@ def _load(path: Path, problems: list[FileProblem]) -> ModelSpec | None:
         problems.append(FileProblem(file=path.name, message=f"not readable as YAML: {e}"))
         return None
     if not isinstance(data, CommentedMap):
-        problems.append(FileProblem(file=path.name, message="expected a mapping with `name` and `source`", line=1))
+        problems.append(FileProblem(file=path.name, message=f"expected {expected}", line=1))
         return None
     try:
-        return ModelSpec.model_validate(data)
+        return schema.model_validate(data)
     except ValidationError as e:
         problems.extend(_problems(path, data, e))
         return None

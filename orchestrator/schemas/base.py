@@ -40,12 +40,21 @@ class View(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
+class Probe(View):
+    """What a probe answers."""
+
+    status: str = Field(description="`ok` or `ready`.", examples=["ok"])
+
+
 class ErrorBody(View):
     """What was wrong (RFC 9457); some errors have further members."""
 
     type: str = Field(description="The code as a URN.", examples=["urn:slipstream:error:model_incomplete"])
-    title: str = Field(description="The code in words.")
-    status: int = Field(description="HTTP status.")
+    title: str = Field(description="The code in words.", examples=["model incomplete"])
+    status: int = Field(description="HTTP status.", examples=[409])
     code: str = Field(description="Stable code: clients may switch on it.", examples=["model_incomplete"])
-    detail: str = Field(description="What was wrong, with what value, and what would be right.")
-    hint: str | None = Field(None, description="What to do about it.")
+    detail: str = Field(
+        description="What was wrong, with what value, and what would be right.",
+        examples=["'smollm2-135m' is not complete: SmolLM2-135M-Instruct.Q4_1.gguf is missing"],
+    )
+    hint: str | None = Field(None, description="What to do about it.", examples=["slipstream pull smollm2-135m"])

@@ -27,44 +27,60 @@ class JobState(StrEnum):
 class JobProgress(View):
     """How far a job is in its present phase."""
 
-    phase: str = Field(description="What is being done, such as `fetching` or `hashing`.")
-    file: str | None = Field(None, description="Name of the file at hand.")
-    done_bytes: int = Field(0, description="Bytes done in this phase.")
-    total_bytes: int | None = Field(None, description="Bytes of this phase in all, where known.")
-    rate_bytes_per_second: float | None = Field(None, description="Bytes a second lately, where it can be told.")
-    eta_seconds: float | None = Field(None, description="Seconds to the end of the phase at that rate.")
+    phase: str = Field(description="What is being done, such as `fetching` or `hashing`.", examples=["fetching"])
+    file: str | None = Field(
+        None, description="Name of the file at hand.", examples=["SmolLM2-135M-Instruct.Q4_1.gguf"]
+    )
+    done_bytes: int = Field(0, description="Bytes done in this phase.", examples=[41943040])
+    total_bytes: int | None = Field(None, description="Bytes of this phase in all, where known.", examples=[98314240])
+    rate_bytes_per_second: float | None = Field(
+        None, description="Bytes a second lately, where it can be told.", examples=[11534336.0]
+    )
+    eta_seconds: float | None = Field(None, description="Seconds to the end of the phase at that rate.", examples=[4.9])
 
 
 class JobError(View):
     """Why a job failed."""
 
-    code: str = Field(description="Stable code, as errors of the API have it.")
-    message: str = Field(description="What was wrong, with what value.")
-    hint: str | None = Field(None, description="What to do about it.")
-    details: dict[str, Any] = Field(default_factory=dict, description="Further members of the error.")
+    code: str = Field(description="Stable code, as errors of the API have it.", examples=["source_not_found"])
+    message: str = Field(
+        description="What was wrong, with what value.", examples=["owner/name has no file x.gguf at main"]
+    )
+    hint: str | None = Field(
+        None, description="What to do about it.", examples=["look at the repository's list of files"]
+    )
+    details: dict[str, Any] = Field(
+        default_factory=dict, description="Further members of the error.", examples=[{"candidates": []}]
+    )
 
 
 class JobLine(View):
     """A line a job has written."""
 
-    number: int = Field(description="From 1, without gaps.")
-    at: float = Field(description="When, Unix seconds.")
-    text: str = Field(description="The line.")
+    number: int = Field(description="From 1, without gaps.", examples=[1])
+    at: float = Field(description="When, Unix seconds.", examples=[1790000000.25])
+    text: str = Field(description="The line.", examples=["fetching SmolLM2-135M-Instruct.Q4_1.gguf"])
 
 
 class JobView(View):
     """One job as it is now."""
 
-    id: str = Field(description="Identity.")
-    kind: str = Field(description="What it does: pull, graft, verify, gc.")
-    subject: str = Field(description="What it does that to: a model's name, or a file.")
-    state: JobState = Field(description="Where it is in its life.")
-    created: float = Field(description="When it was asked for, Unix seconds.")
-    started: float | None = Field(None, description="When its present run began, Unix seconds.")
-    ended: float | None = Field(None, description="When it came to its end, Unix seconds.")
-    runs: int = Field(0, description="Times it was begun; more than once after restarts of the orchestrator.")
+    id: str = Field(description="Identity.", examples=["8f14e45f"])
+    kind: str = Field(description="What it does: pull, graft, verify, gc.", examples=["pull"])
+    subject: str = Field(description="What it does that to: a model's name, or a file.", examples=["smollm2-135m"])
+    state: JobState = Field(description="Where it is in its life.", examples=["running"])
+    created: float = Field(description="When it was asked for, Unix seconds.", examples=[1790000000.25])
+    started: float | None = Field(
+        None, description="When its present run began, Unix seconds.", examples=[1790000000.5]
+    )
+    ended: float | None = Field(None, description="When it came to its end, Unix seconds.", examples=[1790000009.75])
+    runs: int = Field(
+        0, description="Times it was begun; more than once after restarts of the orchestrator.", examples=[1]
+    )
     progress: JobProgress | None = Field(None, description="How far it is, while it runs.")
-    result: dict[str, Any] | None = Field(None, description="What came of it, when it succeeded.")
+    result: dict[str, Any] | None = Field(
+        None, description="What came of it, when it succeeded.", examples=[{"files": []}]
+    )
     error: JobError | None = Field(None, description="Why not, when it failed.")
 
 

