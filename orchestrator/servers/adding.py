@@ -39,7 +39,7 @@ class OllamaOrigin:
 
 def parse_origin(text: str) -> HfOrigin | OllamaOrigin:
     """Where a model is to be looked for; SlipstreamError invalid_request for any other text."""
-    if found := _HF.fullmatch(text):
+    if (found := _HF.fullmatch(text)) and _names_a_file(**found.groupdict()):
         return HfOrigin(found["repository"], found["revision"], found["wanted"])
     if found := _OLLAMA.fullmatch(text):
         return OllamaOrigin(found["model"])
@@ -47,6 +47,15 @@ def parse_origin(text: str) -> HfOrigin | OllamaOrigin:
         Code.INVALID_REQUEST,
         f"{text[:200]!r} is neither hf:owner/name[@revision][:quant or file] nor ollama:name[:tag]",
     )
+
+
+def _names_a_file(repository: str, revision: str | None, wanted: str | None) -> bool:
+    """Whether the parts could stand in a model file: none of them leads out of the repository."""
+    try:
+        HfSource(hf=repository, file=wanted or "any", revision=revision)
+    except ValidationError:
+        return False
+    return True
 
 
 def choose_drafter(view: RepositoryView, wanted: str | None) -> str | None:

@@ -38,16 +38,25 @@ def _is_patched(server: Path) -> bool:
 
 async def read_flags(binary: Path, env: dict[str, str]) -> FlagTable:
     """Ask the binary itself: `--version` and `--help`."""
-    version = (await _output(binary, "--version", env)).strip()
-    if not version:
-        raise SlipstreamError(Code.MISCONFIGURED, f"{binary} --version printed nothing: it is not a llama-server")
-    table = parse_help(await _output(binary, "--help", env), version.splitlines()[0].removeprefix("version: "))
+    version = await output(binary, "--version", env)
+    return table_of(str(binary), version, await output(binary, "--help", env))
+
+
+def table_of(program: str, version: str, help_text: str) -> FlagTable:
+    """Flags from what a program printed; SlipstreamError misconfigured when it is no llama-server."""
+    if not version.strip():
+        raise SlipstreamError(Code.MISCONFIGURED, f"{program} --version printed nothing: it is not a llama-server")
+    lines = version.strip().splitlines()
+    # A backend may speak before the program does.
+    told = next((line for line in lines if line.startswith("version: ")), lines[0])
+    table = parse_help(help_text, told.removeprefix("version: "))
     if not table.has("model"):
-        raise SlipstreamError(Code.MISCONFIGURED, f"{binary} --help lists no --model: it is not a llama-server")
+        raise SlipstreamError(Code.MISCONFIGURED, f"{program} --help lists no --model: it is not a llama-server")
     return table
 
 
-async def _output(binary: Path, argument: str, env: dict[str, str]) -> str:
+async def output(binary: Path, argument: str, env: dict[str, str]) -> str:
+    """What it prints; SlipstreamError misconfigured when it cannot be run, hangs, or fails."""
     try:
         process = await asyncio.create_subprocess_exec(
             binary, argument, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,

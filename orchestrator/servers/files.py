@@ -7,6 +7,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from orchestrator.errors import Code, SlipstreamError
+from orchestrator.gguf.contents import contents_of_file
 from orchestrator.gguf.preflight import preflight, unfit
 from orchestrator.schemas import ModelSpec, Problem
 from orchestrator.store import GraftPlace, Layout, Place, graft_place, grafts_onto
@@ -18,12 +19,14 @@ _KEPT_PREFLIGHTS = 256
 
 @dataclass(frozen=True)
 class Resolved:
-    """A model whose files are there and fit."""
+    """A model whose files are there and fit. `stamps` tell its files, the target's first, from later ones."""
 
     spec: ModelSpec
     target: Path
     drafter: Path | None = None
     warnings: tuple[str, ...] = ()
+    stamps: "tuple[Stamp, ...]" = ()
+    architecture: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,11 +62,13 @@ class ModelFiles:
             raise _incomplete(spec, (Path(e.filename).name,)) from e
         speculation = spec.speculation
         try:
-            warnings = _preflight(stamps, tuple(speculation.type.split(",")), speculation.n_max, self.is_pinned)
+            warnings, architecture = _preflight(
+                stamps, tuple(speculation.type.split(",")), speculation.n_max, self.is_pinned
+            )
         except _Unfit as e:
             raise unfit(e.problems, f"{spec.name!r} cannot be served: ") from None
         drafter = places[1].path if len(places) > 1 else None
-        return Resolved(spec, places[0].path, drafter, warnings)
+        return Resolved(spec, places[0].path, drafter, warnings, stamps, architecture)
 
     def unplaced(self, spec: ModelSpec) -> tuple[str, ...]:
         """Names of what has no place yet: a branch that was never looked up, an Ollama model that is not there."""
@@ -136,10 +141,10 @@ def _stamped(place: Place) -> Stamp:
 @lru_cache(maxsize=_KEPT_PREFLIGHTS)
 def _preflight(
     stamps: tuple[Stamp, ...], types: tuple[str, ...], n_max: int | None, is_pinned: bool
-) -> tuple[str, ...]:
-    """Warnings about a target and perhaps a drafter."""
+) -> tuple[tuple[str, ...], str]:
+    """Warnings about a target and perhaps a drafter, and the target's architecture."""
     target, drafter = stamps[0][0], stamps[1][0] if len(stamps) > 1 else None
     problems = preflight(target, drafter, types, n_max, is_pinned=is_pinned)
     if errors := [p for p in problems if p.severity == "error"]:
         raise _Unfit(errors)
-    return tuple(p.message for p in problems)
+    return tuple(p.message for p in problems), contents_of_file(target).header.architecture

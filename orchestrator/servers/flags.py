@@ -80,6 +80,10 @@ class FlagTable:
         flag = self._by_name.get(normal(name))
         return flag is not None and not _removed(flag)
 
+    def knows(self, name: str) -> bool:
+        """Whether the binary has the flag, settable here or not."""
+        return normal(name) in self._by_name
+
     @property
     def build(self) -> int | None:
         """llama.cpp's build number, where the binary tells one."""

@@ -1,12 +1,18 @@
 """From a model file to the arguments of a llama-server: pure, checked before anything is touched."""
 
+import hashlib
+import json
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from orchestrator.errors import Code, SlipstreamError
-from orchestrator.schemas import FlagValue, ModelSpec, Speculation
+from orchestrator.schemas import FlagValue, Hazard, ModelSpec, Speculation
+from orchestrator.servers import hazards
+from orchestrator.servers.drivers.base import Device
 from orchestrator.servers.files import Resolved
 from orchestrator.servers.flags import FlagTable
+from orchestrator.servers.hazards import Facts
 
 _SPECULATION_FLAGS = {
     "n_max": "spec-draft-n-max",
@@ -24,14 +30,45 @@ _HTTP_THREADS = 64
 
 
 @dataclass(frozen=True)
+class Site:
+    """Where a server is to run, as far as its arguments depend on it."""
+
+    host: str = "local"
+    devices: tuple[Device, ...] = ()
+
+
+_ANYWHERE = Site()
+
+
+@dataclass(frozen=True)
 class Launch:
-    """Everything that decides how a server runs. Two equal launches need no restart."""
+    """Everything that decides how a server runs. Two equal launches need no restart.
+
+    The address stands not in `argv`: the driver of `host` chooses it. `flags` are those of `argv` that can be set.
+    `devices` are the accelerators it is bound to, none when it may use all; in a container they have other names.
+    """
 
     spec: ModelSpec = field(compare=False)
     target: Path
     drafter: Path | None
     argv: tuple[str, ...]
+    host: str = "local"
+    image: str | None = None
+    devices: tuple[str, ...] = ()
+    flags: dict[str, FlagValue] = field(default_factory=dict, compare=False)
     warnings: tuple[str, ...] = field(default=(), compare=False)
+    hazards: tuple[Hazard, ...] = field(default=(), compare=False)
+    affinity: bool = field(default=False, compare=False)
+    erases: bool = False
+    is_patched: bool = field(default=True, compare=False)
+
+    @cached_property
+    def key(self) -> str:
+        """A name for it that stays the same over restarts of ours."""
+        said = json.dumps(
+            [str(self.target), str(self.drafter), self.argv, self.host, self.image, self.devices, self.erases]
+        )
+        return hashlib.sha256(said.encode()).hexdigest()[:16]
 
     @property
     def spec_type(self) -> str:
@@ -50,17 +87,47 @@ class Launch:
         return tuple(hidden.get(a, a) for a in self.argv)
 
 
-def plan_launch(resolved: Resolved, overrides: dict[str, FlagValue], table: FlagTable) -> Launch:
-    """Arguments for a model with flags of the operator on top; SlipstreamError invalid_flag names what is wrong."""
+def plan_launch(
+    resolved: Resolved, overrides: dict[str, FlagValue], table: FlagTable, site: Site = _ANYWHERE
+) -> Launch:
+    """Arguments for a model with flags of the operator on top; SlipstreamError invalid_flag or hazard otherwise."""
     spec, target, drafter = resolved.spec, resolved.target, resolved.drafter
     flags = check_flags(spec, overrides, table)
-    argv = ["--model", str(target), "--alias", spec.name, "--host", "127.0.0.1", "--port", "0", "--offline"]
+    facts = Facts(
+        architecture=resolved.architecture,
+        spec_types=tuple(spec.speculation.type.split(",")),
+        flags=flags,
+        kinds=tuple(d.kind for d in site.devices if d.kind != "host"),
+        build=table.build,
+        is_patched=table.is_patched,
+    )
+    keeps_slots, erases_slots = hazards.keeps_slots(facts, spec.slots), hazards.erases_slots(facts, spec.slots)
+    found = hazards.weigh(facts, table.has)
+    flags = flags | {name: value for hazard in found for name, value in hazard.flags.items()}
+    if "threads-http" not in flags and table.has("threads-http"):
+        flags["threads-http"] = _HTTP_THREADS
+    argv = ["--model", str(target), "--alias", spec.name, "--offline"]
     argv += ["--metrics", "--slots", "--spec-type", spec.speculation.type]
     if drafter is not None:
         argv += ["--spec-draft-model", str(drafter)]
-    if "threads-http" not in flags and table.has("threads-http"):
-        flags["threads-http"] = _HTTP_THREADS
-    return Launch(spec, target, drafter, (*argv, *table.argv(flags)), resolved.warnings)
+    if facts.kinds and "gpu-layers" not in flags and table.has("gpu-layers"):
+        # The default, and what makes the server say so when it finds no accelerator (common/arg.cpp).
+        argv += ["--gpu-layers", "auto"]
+    return Launch(
+        spec,
+        target,
+        drafter,
+        (*argv, *table.argv(flags)),
+        site.host,
+        spec.place.image,
+        spec.place.devices,
+        flags,
+        resolved.warnings,
+        found,
+        affinity=keeps_slots,
+        erases=erases_slots,
+        is_patched=table.is_patched,
+    )
 
 
 def check_flags(spec: ModelSpec, overrides: dict[str, FlagValue], table: FlagTable) -> dict[str, FlagValue]:

@@ -1,70 +1,91 @@
-"""The one owner of every server: what is wanted, what runs, and how the one becomes the other."""
+"""Commands over servers: what operators ask for, checked first, then carried out by the scheduler."""
 
 import asyncio
-from collections.abc import Iterator
-from functools import partial
+import logging
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Literal
 
 from orchestrator.catalog import Catalog, load_catalog
 from orchestrator.errors import Code, SlipstreamError
-from orchestrator.schemas import Desired, FlagValue, Plan, ServerPut, ServerView, SwapRequest
-from orchestrator.servers import planning
-from orchestrator.servers.changes import Change, Changes, take_down
-from orchestrator.servers.files import ModelFiles, Resolved
+from orchestrator.schemas import (
+    Desired,
+    FlagValue,
+    ModelSpec,
+    Plan,
+    ServerPut,
+    ServerState,
+    ServerView,
+    SwapRequest,
+    Transition,
+)
+from orchestrator.servers import planning, telling
+from orchestrator.servers.changes import Change, Changes
+from orchestrator.servers.files import ModelFiles
 from orchestrator.servers.flags import FlagTable
-from orchestrator.servers.launch import Launch, check_flags, plan_launch
-from orchestrator.servers.server import Runtime, Server
-from orchestrator.servers.telling import RETRY_SECONDS, not_running, shutting_down, view_of
+from orchestrator.servers.goals import Goals
+from orchestrator.servers.hosts import Goal, Host
+from orchestrator.servers.instance import Runtime
+from orchestrator.servers.launch import Launch
+from orchestrator.servers.lease import Lease
+from orchestrator.servers.memory import Observed
+from orchestrator.servers.scheduler import Scheduler
+from orchestrator.servers.server import Server
 from orchestrator.servers.wanted import Want, Wanted
+
+# What stands in a model's status after a request or command for it was refused; what is missing may yet be brought.
+_NOTED = frozenset({Code.PREFLIGHT_FAILED, Code.HAZARD, Code.DOES_NOT_FIT})
+_log = logging.getLogger(__name__)
 
 
 class Manager:
-    """Commands over servers. Each sees current files, flags and state, never a copy of earlier ones."""
+    """Each command sees current files, flags and state, never a copy of earlier ones."""
 
-    def __init__(self, files: ModelFiles, wanted: Wanted, flags: FlagTable, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        files: ModelFiles,
+        wanted: Wanted,
+        hosts: Mapping[str, Host],
+        flags: FlagTable,
+        observed: Observed,
+        runtime: Runtime,
+    ) -> None:
         self.flags = flags
         self.files = files
         self.catalog = Catalog(files.models_dir, {}, {}, ())
+        self.scheduler = Scheduler(hosts, wanted, observed, runtime, self._spec)
+        self._goals = Goals(files, hosts, observed)
+        self._hosts = hosts
         self._wanted = wanted
-        self._runtime = runtime
-        self._servers: dict[str, Server] = {}
-        self._changes = Changes(wanted)
+        self._changes = Changes(self.scheduler, wanted)
         self._swap = asyncio.Lock()
         self._reading = asyncio.Lock()
 
     async def open(self) -> None:
-        """Read the catalogue and begin to bring up what was asked to run."""
+        """Read the catalogue, take over or end what runs from before, and begin to bring up what is to run."""
         await self.refresh()
-        for name in self._wanted.running():
-            if name not in self.catalog.models:
-                continue
+        names = {*self._wanted.running(), *(n for n, spec in self.catalog.models.items() if spec.keep.preload)}
+        for name in sorted(names & set(self.catalog.models)):
             server = self._server(name)
-            want, resolved = self._wanted[name], await self._resolve(name)
             try:
-                change = Change(server, self._launch(resolved, want.flags), want)
+                server.goals = await self._goals.of(self.catalog.get(name), self._wanted[name].flags)
             except SlipstreamError as e:
                 server.refuse(e)
-            else:
-                await server.begin(partial(self._changes.apply, change), change.launch)
+        for host in self._hosts.values():
+            await self._take_over(host)
+        self.scheduler.poke()
 
     def begin_close(self) -> None:
         """Start nothing more, end loads and log follows; answers that are being generated go on."""
-        self._changes.is_closing = True
-        for server in self._servers.values():
-            server.log.close()
-            if not server.is_ready and server.busy:
-                self._changes.in_background(take_down(server))
+        self.scheduler.begin_close()
 
     async def close(self) -> None:
         """End every server; nothing starts after this."""
-        self.begin_close()
-        await asyncio.gather(*(take_down(s) for s in self._servers.values()))
+        await self.scheduler.close()
+        await self._changes.close()
 
     def kill(self) -> None:
         """End every process at once; `close` then has nothing to wait for."""
-        for server in self._servers.values():
-            if server.child is not None:
-                server.child.kill()
+        self.scheduler.kill()
 
     async def refresh(self) -> None:
         """Read the model files again if one has changed."""
@@ -77,78 +98,75 @@ class Manager:
 
         A server whose model file is gone is found as long as it runs: it must still be stoppable.
         """
-        if name not in self.catalog.names and name in self._servers and not self._servers[name].is_down:
-            return self._servers[name]
+        known = self.scheduler.servers
+        if name not in self.catalog.names and name in known and not known[name].is_down:
+            return known[name]
         return self._server(self.catalog.get(name).name)
 
     def servers(self) -> list[Server]:
         """A server for every model of the catalogue, and those that still run without a model file."""
-        names = set(self.catalog.models) | {n for n, s in self._servers.items() if not s.is_down}
+        names = set(self.catalog.models) | {n for n, s in self.scheduler.servers.items() if not s.is_down}
         return [self._server(n) for n in sorted(names)]
 
     def launches(self) -> Iterator[tuple[str, Launch]]:
         """What runs or comes, by model; while a change is under way, also what may be put back."""
-        changing = any(server.busy for server in self._servers.values())
-        for server in self._servers.values():
-            if server.launch is not None and (changing or not server.is_down):
-                yield server.model, server.launch
-            if server.goal is not None and server.busy:
-                yield server.model, server.goal
+        for server in self.scheduler.servers.values():
+            if not server.is_down or server.waiting:
+                yield from ((server.model, i.goal.launch) for i in server.instances)
+                yield from ((server.model, goal.launch) for goal in server.goals)
+        yield from self._changes.launches()
 
     def view(self, server: Server) -> ServerView:
         """What clients may see of a server."""
-        return view_of(server, self._wanted[server.model], is_patched=self.flags.is_patched)
+        return telling.view_of(server, self._wanted[server.model])
 
-    async def ensure(self, name: str) -> Server:
-        """The ready server for a request, started if need be. The caller may be cancelled freely."""
-        # One that runs keeps its settings; one that is started gets those of now.
-        if name not in self.catalog.names or not self.server(name).is_ready:
-            await self.refresh()
-        server = self.server(name)
-        loaded = False
-        while not server.is_ready:
-            if server.busy:
-                # A load that somebody ends while we wait is not begun anew by us.
-                loaded = loaded or server.goal is not None
-                await server.settled()
-            elif self._changes.is_closing:
-                raise shutting_down()
-            elif loaded or server.is_resting:
-                raise not_running(server)
-            else:
-                resolved = await self._resolve(server.model)
-                if server.busy or server.is_ready or server.is_resting:
-                    continue
-                want = self._wanted[server.model]
-                change = Change(server, self._launch(resolved, want.flags), want)
-                await server.begin(partial(self._changes.apply, change), change.launch, join=True)
-        return server
+    def state_of(self, name: str) -> ServerState:
+        """State of the server of a model or alias."""
+        return self.server(name).state
 
-    async def put(self, name: str, body: ServerPut, *, dry_run: bool = False) -> Plan | ServerView:
+    def waits_for(self, name: str) -> str | None:
+        """Why requests for a model wait, in words; None when none does."""
+        return telling.waits_for(self.server(name))
+
+    def events(self, after: int = 0, *, is_live: bool = True) -> AsyncIterator[Transition]:
+        """Transitions that are kept and whose numbers are greater than `after`, then with `is_live` what comes."""
+        return self.scheduler.events.follow(after, is_live=is_live)
+
+    async def lease(self, name: str) -> Lease:
+        """A hold on the ready server for one request, started if need be. The caller may be cancelled freely."""
+        server = await self._prepared(name)
+        return await self.scheduler.lease(server)
+
+    async def put(
+        self, name: str, body: ServerPut, *, dry_run: bool = False, drain_seconds: float | None = None
+    ) -> Plan | ServerView:
         """Set desired state and flags. Everything is checked before the running server is touched."""
         await self.refresh()
         server = self.server(name)
         stops = body.state is Desired.STOPPED
         # One whose model file is gone can still be stopped.
         spec = self.catalog.models.get(server.model) if stops else self.catalog.get(server.model)
-        resolved = await self._resolve(server.model) if spec is not None and not stops else None
         old = self._wanted[server.model]
-        flags = old.flags if body.flags is None else self.flags.check(body.flags)
+        flags = old.flags
+        if body.flags is not None:
+            flags = await self._goals.check(spec or self.catalog.get(server.model), body.flags)
+        elif spec is not None:
+            await self._goals.check(spec, flags)
         want = Want(body.state or old.desired, flags)
-        if resolved is None or (want.desired is Desired.STOPPED and server.is_down):
+        if stops or (want.desired is Desired.STOPPED and server.is_down):
             # Flags may be set before the files are there.
-            if spec is not None:
-                check_flags(spec, flags, self.flags)
             if dry_run:
                 rests = Plan(actions=(planning.keep(server, "not running; flags count from the next start"),))
                 return planning.plan_down(server) if stops else rests
             await self._wanted.keep(server.model, want)
-            await take_down(server)
+            server.forgive()
+            if stops:
+                await self._changes.take_down(server, drain_seconds)
             return self.view(server)
-        change = Change(server, self._launch(resolved, flags), want)
+        goals = await self._planned(server, flags)
         if dry_run:
-            return planning.plan_start(server, change.launch)
-        await self._bring(change)
+            return planning.plan_start(self.scheduler, server, goals)
+        await self._changes.bring(Change(server, goals, want, drain_seconds=drain_seconds))
         return self.view(server)
 
     async def plan(self, name: str, verb: Literal["start", "stop", "restart"]) -> Plan:
@@ -157,87 +175,127 @@ class Manager:
         server = self.server(name)
         if verb == "stop":
             return planning.plan_down(server)
-        resolved = await self._resolve(server.model)
-        launch = self._launch(resolved, self._wanted[server.model].flags)
-        return planning.plan_start(server, launch, is_restart=verb == "restart")
+        goals = await self._planned(server)
+        return planning.plan_start(self.scheduler, server, goals, is_restart=verb == "restart")
 
     async def start(self, name: str) -> ServerView:
         """Start a server now and keep it wanted."""
         await self.refresh()
         server = self.server(name)
-        resolved = await self._resolve(server.model)
-        want = Want(Desired.RUNNING, self._wanted[server.model].flags)
-        await self._bring(Change(server, self._launch(resolved, want.flags), want))
+        goals = await self._planned(server)
+        await self._changes.bring(Change(server, goals, Want(Desired.RUNNING, self._wanted[server.model].flags)))
         return self.view(server)
 
-    async def stop(self, name: str) -> ServerView:
-        """End a server now. A later request brings it back."""
+    async def stop(self, name: str, *, drain_seconds: float | None = None) -> ServerView:
+        """End a server, once what runs on it has ended or the drain is over. A later request brings it back."""
         if name not in self.catalog.names:
             await self.refresh()
         server = self.server(name)
         await self._wanted.keep(server.model, Want(Desired.STOPPED, self._wanted[server.model].flags))
-        await take_down(server)
+        await self._changes.take_down(server, drain_seconds)
         return self.view(server)
 
-    async def restart(self, name: str) -> ServerView:
-        """End the process, if any, and start a new one."""
+    async def restart(self, name: str, *, drain_seconds: float | None = None) -> ServerView:
+        """A new process in place of the one there is, if any."""
         await self.refresh()
         server = self.server(name)
-        resolved = await self._resolve(server.model)
+        goals = await self._planned(server)
         want = self._wanted[server.model]
-        change = Change(server, self._launch(resolved, want.flags), want)
-        server.forgive()
-        await server.command(partial(self._changes.apply, change), change.launch)
+        await self._changes.bring(Change(server, goals, want, fresh=True, drain_seconds=drain_seconds))
         return self.view(server)
 
-    async def swap(self, body: SwapRequest, *, dry_run: bool = False) -> Plan | ServerView:
-        """Stop others, start one; if it does not start, what ran before runs again."""
+    async def swap(
+        self, body: SwapRequest, *, dry_run: bool = False, drain_seconds: float | None = None
+    ) -> Plan | ServerView:
+        """Start one in place of others; if it does not start, what ran before runs again."""
         await self.refresh()
         server = self.server(body.start)
-        resolved = await self._resolve(server.model)
-        flags = self._wanted[server.model].flags if body.flags is None else self.flags.check(body.flags)
+        flags = self._wanted[server.model].flags
+        if body.flags is not None:
+            flags = await self._goals.check(self.catalog.get(server.model), body.flags)
+        goals = await self._planned(server, flags)
         stop = self._swapped_out(body, server)
-        change = Change(server, self._launch(resolved, flags), Want(Desired.RUNNING, flags), stop)
         if dry_run:
-            return planning.plan_start(server, change.launch, stop)
+            return planning.plan_start(self.scheduler, server, goals, stop)
         if self._swap.locked():
-            raise SlipstreamError(Code.CONFLICT, "another swap is under way", retry_after_seconds=RETRY_SECONDS)
-        server.forgive()
+            raise SlipstreamError(Code.CONFLICT, "another swap is under way", retry_after_seconds=telling.RETRY_SECONDS)
         async with self._swap:
-            await server.command(partial(self._changes.apply, change), change.launch)
+            want = Want(Desired.RUNNING, flags)
+            await self._changes.bring(Change(server, goals, want, stop, drain_seconds=drain_seconds))
         return self.view(server)
 
+    async def clear(self, name: str) -> ServerView:
+        """Lift a quarantine: the next request, or the wish that it runs, tries it at once."""
+        await self.refresh()
+        server = self.server(name)
+        server.forgive()
+        self.scheduler.poke()
+        return self.view(server)
+
+    def _spec(self, model: str) -> ModelSpec | None:
+        return self.catalog.models.get(model)
+
     def _server(self, model: str) -> Server:
-        if model not in self._servers:
-            self._servers[model] = Server(model, self._runtime)
-        return self._servers[model]
+        return self.scheduler.server(model)
 
-    async def _resolve(self, model: str) -> Resolved | SlipstreamError:
-        """The files of a model, or why they cannot be served. Looks at the disk, so state is read after it."""
-        spec = self.catalog.get(model)
+    async def _planned(self, server: Server, flags: dict[str, FlagValue] | None = None) -> tuple[Goal, ...]:
+        """The ways to run it, with flags other than the wanted ones if given. What speaks against all is noted."""
+        wanted = self._wanted[server.model].flags if flags is None else flags
         try:
-            return await asyncio.to_thread(self.files.resolve, spec)
+            return await self._goals.of(self.catalog.get(server.model), wanted)
         except SlipstreamError as e:
-            return e
+            if e.code in _NOTED and server.is_down:
+                server.refuse(e)
+            raise
 
-    def _launch(self, resolved: Resolved | SlipstreamError, flags: dict[str, FlagValue]) -> Launch:
-        if self._changes.is_closing:
-            raise shutting_down()
-        if isinstance(resolved, SlipstreamError):
-            raise resolved
-        return plan_launch(resolved, flags, self.flags)
+    async def _prepared(self, name: str) -> Server:
+        """The server for a request, with goals to start it by if it does not run."""
+        # One that runs keeps its settings; one that is started gets those of now.
+        if name not in self.catalog.names or not self.server(name).is_ready:
+            await self.refresh()
+        server = self.server(name)
+        if _goes_on(server):
+            return server
+        if self.scheduler.is_closing:
+            raise telling.shutting_down()
+        if server.is_resting:
+            raise telling.quarantined(server)
+        goals = await self._planned(server)
+        if server.is_resting:
+            raise telling.not_running(server)
+        if not _goes_on(server):
+            server.goals = goals
+        return server
 
-    async def _bring(self, change: Change) -> None:
-        change.server.forgive()
-        same = planning.is_same(change.server, change.launch)
-        if change.server.busy or not same:
-            await change.server.command(partial(self._changes.apply, change), change.launch, join=same)
-        await self._wanted.keep(change.server.model, change.want)
+    async def _take_over(self, host: Host) -> None:
+        """Servers of ours that run already: those that are what we would start go on, the others end."""
+        for found in await host.driver.found():
+            spec = self.catalog.models.get(found.model)
+            goals: tuple[Goal, ...] = ()
+            if spec is not None:
+                try:
+                    goals = await self._goals.of(spec, self._wanted[spec.name].flags)
+                except SlipstreamError as e:
+                    _log.warning("%s runs on %s and cannot be planned: %s", spec.name, host.name, e.message)
+            goal = next((g for g in goals if g.host is host and g.launch.key == found.launch), None)
+            if goal is not None and not self._server(found.model).instances:
+                _log.info("%s runs on %s already and is taken over", found.model, host.name)
+                host.add_held(goal.needs)
+                self.scheduler.adopt(self._server(found.model), goal, found)
+            else:
+                _log.info("%s runs on %s, and nobody wants it so: it is ended", found.model, host.name)
+                await host.driver.remove(found)
 
     def _swapped_out(self, body: SwapRequest, server: Server) -> tuple[Server, ...]:
         if body.stop is None:
-            return tuple(s for s in self._servers.values() if s is not server and not s.is_down)
+            return tuple(s for s in self.scheduler.servers.values() if s is not server and not s.is_down)
         out = tuple(self.server(n) for n in body.stop)
         if server in out:
             raise SlipstreamError(Code.CONFLICT, f"{server.model!r} cannot be started and stopped in one swap")
         return out
+
+
+def _goes_on(server: Server) -> bool:
+    """Whether a server runs, comes, or is brought by a command: its goals are then not a request's to set."""
+    brought = server.operation is not None and not server.operation.leaving
+    return server.is_ready or server.coming is not None or brought

@@ -1,221 +1,174 @@
-"""One server: its state, its process, and the way from one to the next."""
+"""The record of one model's servers: what is wanted of it, what runs, who waits, how it has failed."""
 
 import asyncio
-import logging
 import time
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections import deque
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING
 
-import httpx
 from prometheus_client import Metric
 
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.schemas import Failure, ServerState
+from orchestrator.servers.drivers.base import Child
+from orchestrator.servers.hosts import Goal
+from orchestrator.servers.instance import Instance
 from orchestrator.servers.launch import Launch
+from orchestrator.servers.lease import Lease
 from orchestrator.servers.logs import LogBuffer
-from orchestrator.servers.process import Child, spawn
-from orchestrator.servers.readiness import NotReady, read_metrics, warm_up
-from orchestrator.servers.transitions import Transitions
+from orchestrator.servers.scheduling import Phase
+from orchestrator.servers.scheduling.quarantine import backoff_seconds
 
-_DOWN = frozenset({ServerState.STOPPED, ServerState.FAILED})
-_REFUSED = {Code.MODEL_INCOMPLETE: "incomplete", Code.PREFLIGHT_FAILED: "preflight"}
-# After a failed start, or a second crash in a row within this time of one, requests do not start a server again
-# for this long.
-REST_SECONDS = 10.0
-_EXIT_TIMEOUT_SECONDS = 1.0
-_METRICS_TIMEOUT_SECONDS = 5.0
-T = TypeVar("T")
-_log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from orchestrator.servers.operation import Operation
 
-
-@dataclass(frozen=True)
-class Runtime:
-    """What every server shares."""
-
-    binary: Path
-    empty_folder: Path
-    client: httpx.AsyncClient
-    start_timeout_seconds: float
-    stop_timeout_seconds: float
-    log_lines: int
+_REFUSED = {
+    Code.MODEL_INCOMPLETE: "incomplete",
+    Code.PREFLIGHT_FAILED: "preflight",
+    Code.HAZARD: "hazard",
+    Code.DOES_NOT_FIT: "does_not_fit",
+}
+# A server that served this long before it died has not failed at once: its strikes are forgotten.
+_STEADY_SECONDS = 60.0
+# Which of several instances stands for the server.
+_ORDER = (Phase.READY, Phase.LOADING, Phase.DRAINING, Phase.STOPPING)
 
 
-@dataclass
-class Server(Transitions):
-    """State and process of one model's server."""
+@dataclass(eq=False)
+class Waiter:
+    """A request that waits for a lease."""
 
-    runtime: Runtime
-    state: ServerState = ServerState.STOPPED
-    since: float = field(default_factory=time.time)
-    launch: Launch | None = None
-    child: Child | None = None
+    future: asyncio.Future[Lease]
+    since: float
+
+
+@dataclass(eq=False)
+class Server:
+    """One model. Only the scheduler and its commands write here, on the event loop."""
+
+    model: str
+    log: LogBuffer
+    goals: tuple[Goal, ...] = ()
+    generation: int = 0
+    operation: "Operation | None" = None
+    instances: list[Instance] = field(default_factory=list)
+    waiting: deque[Waiter] = field(default_factory=deque)
+    waits_for: str | None = None
     failure: Failure | None = None
-    start_seconds: float | None = None
+    strikes: int = 0
+    not_before: float = 0.0
+    turn_ended: float = 0.0
     starts: int = 0
-    warm_up_metrics: tuple[Metric, ...] = ()
-    _watcher: asyncio.Task[None] | None = None
+    start_seconds: float | None = None
+    since_down: float = field(default_factory=time.time)
 
-    def __post_init__(self) -> None:
-        self.log = LogBuffer(self.runtime.log_lines)
-        self._last_sign = 0.0
-        self._rest_until = 0.0
-        self._early_deaths = 0
+    @property
+    def first(self) -> Instance | None:
+        """The instance that stands for it: the one that serves, else the one that comes, else the one that goes."""
+        alive = [i for i in self.instances if i.phase is not None]
+        return min(alive, key=lambda i: _ORDER.index(i.phase or Phase.STOPPING), default=None)
+
+    @property
+    def serving(self) -> Instance | None:
+        """The instance that takes requests, the newest if there are two."""
+        return next((i for i in reversed(self.instances) if i.is_ready), None)
+
+    @property
+    def coming(self) -> Instance | None:
+        """The instance that loads as what is wanted now."""
+        return next((i for i in self.instances if i.phase is Phase.LOADING and self.is_current(i)), None)
+
+    @property
+    def state(self) -> ServerState:
+        """Where it is in its life."""
+        first = self.first
+        if first is not None:
+            return first.state
+        return ServerState.FAILED if self.failure is not None else ServerState.STOPPED
 
     @property
     def is_ready(self) -> bool:
         """Whether requests can go to it."""
-        return self.state is ServerState.READY
+        return self.serving is not None
 
     @property
     def is_down(self) -> bool:
-        """Whether there is no process and none is on its way."""
-        return not self.busy and self.state in _DOWN
+        """Whether there is no process, and no command brings one."""
+        return not self.instances and self.operation is None
 
     @property
     def is_resting(self) -> bool:
         """Whether it failed so lately that a request should not try again; an operator may."""
-        return self.state is ServerState.FAILED and time.monotonic() < self._rest_until
+        return self.rest_seconds > 0
+
+    @property
+    def rest_seconds(self) -> float:
+        """How long it still rests."""
+        return max(0.0, self.not_before - time.monotonic())
+
+    @property
+    def child(self) -> Child | None:
+        """The process or container of the instance that stands for it."""
+        return self.first.child if self.first else None
+
+    @property
+    def launch(self) -> Launch | None:
+        """How that instance runs."""
+        return self.first.goal.launch if self.first else None
+
+    @property
+    def since(self) -> float:
+        """When it came into its state, Unix seconds."""
+        return self.first.since_unix if self.first else self.since_down
+
+    @property
+    def warm_up_metrics(self) -> tuple[Metric, ...]:
+        """What its server had counted when it became ready."""
+        return self.first.warm_up_metrics if self.first else ()
+
+    @property
+    def running(self) -> int:
+        """Requests that run on it."""
+        return sum(len(i.leases) for i in self.instances)
+
+    def version(self, goal: Goal) -> str:
+        """What tells the instances of one goal from those of another; a restart makes a new version of the same."""
+        return f"{goal.launch.key}.{self.generation}"
+
+    def is_current(self, instance: Instance) -> bool:
+        """Whether an instance runs as what is wanted now."""
+        return any(instance.version == self.version(goal) for goal in self.goals)
 
     def forgive(self) -> None:
-        """Forget earlier crashes: an operator has spoken."""
-        self._early_deaths, self._rest_until = 0, 0.0
-
-    async def until_end_noticed(self) -> None:
-        """Until a process that has died is known to be dead."""
-        if self._watcher is not None:
-            await asyncio.wait({self._watcher})
-
-    async def bring_up(self, launch: Launch) -> None:
-        """From no process to ready. On any error or cancellation no process is left."""
-        began = time.monotonic()
-        self.launch, self.failure, self.start_seconds = launch, None, None
-        try:
-            await self._load(launch)
-        except asyncio.CancelledError:
-            await self._end(ServerState.STOPPED)
-            raise
-        except Exception as e:
-            error = self._as_slipstream(e)
-            self.failure = self.failure or Failure(reason="internal", message=error.message)
-            await self._fail()
-            raise error from e
-        self.start_seconds = time.monotonic() - began
-        self._enter(ServerState.READY)
-        assert self.child is not None
-        self._watcher = asyncio.create_task(self._watch(self.child), name=f"watch of {self.model}")
-
-    async def take_down(self) -> None:
-        """End the process, if there is one. When it returns nothing of it is left."""
-        if self.child is not None:
-            self._enter(ServerState.STOPPING)
-        self.failure = None
-        await self._end(ServerState.STOPPED)
+        """Forget earlier failures: an operator has spoken."""
+        self.strikes, self.not_before = 0, 0.0
 
     def refuse(self, error: SlipstreamError) -> None:
         """Note that this server could not even be planned."""
         self.failure = Failure(reason=_REFUSED.get(error.code, "plan"), message=error.message)
-        self._enter(ServerState.FAILED)
 
-    async def _load(self, launch: Launch) -> None:
-        self._enter(ServerState.LOADING)
-        self._sign()
-        self.starts += 1
-        runtime = self.runtime
-        child = await spawn(runtime.binary, launch.argv, runtime.empty_folder, self.log, self._sign)
-        self.child = child
-        await self._while_alive(child, self._listens(child))
-        self._enter(ServerState.WARMING)
-        warm = warm_up(runtime.client, child, launch, runtime.start_timeout_seconds)
-        await self._while_alive(child, warm)
-        self.warm_up_metrics = await read_metrics(runtime.client, child, _METRICS_TIMEOUT_SECONDS)
+    def note_ready(self, instance: Instance) -> None:
+        """An instance has become ready."""
+        self.failure, self.start_seconds = None, instance.start_seconds or self.start_seconds
 
-    async def _listens(self, child: Child) -> None:
-        """Until the process listens. Every log line is a sign of progress and moves the deadline."""
-        loop, limit = asyncio.get_running_loop(), self.runtime.start_timeout_seconds
-        while not child.listening.is_set():
-            left = self._last_sign + limit - loop.time()
-            if left <= 0:
-                raise NotReady("start_timeout", f"llama-server showed no progress for {limit:.0f} s while loading")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await child.listening.wait()
+    def is_failing(self, instance: Instance) -> bool:
+        """Whether an instance has failed as what is wanted now."""
+        return instance.failure is not None and self.is_current(instance)
 
-    async def _while_alive(self, child: Child, work: Coroutine[Any, Any, T]) -> T:
-        """`work`, unless the process ends first."""
-        task = asyncio.ensure_future(work)
-        gone = asyncio.ensure_future(child.exited.wait())
-        try:
-            await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if child.exited.is_set():
-                self.failure = child.failure()
-                raise self._start_failed()
-            return task.result()
-        except NotReady as e:
-            if e.may_be_dead:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_EXIT_TIMEOUT_SECONDS):
-                        await child.exited.wait()
-            said = Failure(reason=e.reason, message=str(e), log_tail=child.tail())
-            self.failure = child.failure() if child.exited.is_set() else said
-            raise self._start_failed() from e
-        finally:
-            for pending in (task, gone):
-                pending.cancel()
-            await asyncio.wait({task, gone})
+    def note_failure(self, instance: Instance) -> None:
+        """An instance has failed, which is a strike: the second in a row has to rest, and longer each time."""
+        self.failure = instance.failure
+        now = time.monotonic()
+        if instance.was_ready:
+            self.strikes = 1 if now - instance.since_ready >= _STEADY_SECONDS else self.strikes + 1
+            rest = backoff_seconds(self.strikes - 1) if self.strikes > 1 else 0.0
+        else:
+            self.strikes += 1
+            rest = backoff_seconds(self.strikes)
+        self.not_before = now + rest
 
-    def _start_failed(self) -> SlipstreamError:
-        assert self.failure is not None
-        return SlipstreamError(
-            Code.SERVER_START_FAILED,
-            f"the server of {self.model!r} did not start: {self.failure.message}",
-            details={"reason": self.failure.reason, "log_tail": list(self.failure.log_tail)},
-        )
-
-    async def _watch(self, child: Child) -> None:
-        await child.exited.wait()
-        if self.child is child and self.state is ServerState.READY:
-            self.failure = child.failure()
-            self._early_deaths = self._early_deaths + 1 if time.time() - self.since < REST_SECONDS else 0
-            if self._early_deaths > 1:
-                self._rest_until = time.monotonic() + REST_SECONDS
-            self.child = None
-            self._enter(ServerState.FAILED)
-
-    async def _fail(self) -> None:
-        await self._end(ServerState.FAILED)
-        self._rest_until = time.monotonic() + REST_SECONDS
-
-    def _as_slipstream(self, error: Exception) -> SlipstreamError:
-        if isinstance(error, SlipstreamError):
-            return error
-        _log.error("the server of %r could not be started", self.model, exc_info=error)
-        what = error.strerror if isinstance(error, OSError) else type(error).__name__
-        return SlipstreamError(Code.INTERNAL, f"the server of {self.model!r} could not be started: {what}")
-
-    async def _end(self, state: ServerState) -> None:
-        if self._watcher is not None:
-            self._watcher.cancel()
-            self._watcher = None
-        if self.child is not None:
-            await _to_the_end(self.child.stop(self.runtime.stop_timeout_seconds))
-            self.child = None
-        self._enter(state)
-
-    def _enter(self, state: ServerState) -> None:
-        if state is not self.state:
-            self.state, self.since = state, time.time()
-
-    def _sign(self) -> None:
-        self._last_sign = asyncio.get_running_loop().time()
-
-
-async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """`work`, whole even when the caller is cancelled meanwhile: a half-stopped process must not be forgotten."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await task
+    def note_end(self, instance: Instance) -> None:
+        """Nothing is left of an instance."""
+        self.instances.remove(instance)
+        if not self.instances:
+            self.since_down = time.time()

@@ -16,12 +16,27 @@ from orchestrator.db import Database
 from orchestrator.errors import SlipstreamError
 from orchestrator.jobs import Jobs
 from orchestrator.schemas import ServerState
-from orchestrator.servers import FlagTable, Manager, ModelFiles, Runtime, Wanted, child_environment, read_flags
+from orchestrator.servers import (
+    FlagTable,
+    Host,
+    Manager,
+    ModelFiles,
+    Observed,
+    Runtime,
+    Server,
+    Wanted,
+    child_environment,
+    read_flags,
+)
+from orchestrator.servers.drivers.process import ProcessDriver
 from orchestrator.store import KINDS
 from tests import FAKE_SERVER, REPOSITORY
 from tests.support.scripted import write_script
 
 T = TypeVar("T")
+
+# What each model is said to need, so that tests can say how many have room.
+NEEDS_BYTES = 1000
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -49,6 +64,7 @@ class World:
     flags: FlagTable
     database: Database
     limits: dict[str, Any] = field(default_factory=dict)
+    budgets: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.models_dir = self.folder / "models"
@@ -57,17 +73,24 @@ class World:
             path.mkdir(exist_ok=True)
         self.manager = self.new_manager()
 
-    def new_manager(self) -> Manager:
+    def new_manager(self, binary: Path = FAKE_SERVER) -> Manager:
         files = ModelFiles(self.models_dir, self.folder / "cache")
-        return Manager(files, Wanted(self.database), self.flags, self.runtime())
+        host = Host("local", ProcessDriver(binary, self.empty, self.database.owner()), budgets=self.budgets)
+        observed = Observed(self.database)
+        return Manager(files, Wanted(self.database), {"local": host}, self.flags, observed, self.runtime())
+
+    def room_for(self, models: int) -> None:
+        """How many models have room at a time; without this, all of them."""
+        self.budgets["host"] = models * NEEDS_BYTES
 
     def runtime(self) -> Runtime:
         settings: dict[str, Any] = {"start_timeout_seconds": 10.0, "stop_timeout_seconds": 5.0, "log_lines": 500}
-        return Runtime(binary=FAKE_SERVER, empty_folder=self.empty, client=self.client, **settings | self.limits)
+        return Runtime(client=self.client, **settings | self.limits)
 
     async def model(self, name: str, fields: dict[str, Any] | None = None, **script: Any) -> None:
         """Write a model file and its script, and have the catalogue read it."""
-        spec = {"name": name, "source": {"path": f"{name}.gguf"}} | (fields or {})
+        place = {"memory": {"host": NEEDS_BYTES}}
+        spec = {"name": name, "source": {"path": f"{name}.gguf"}, "place": place} | (fields or {})
         (self.models_dir / f"{name}.yaml").write_text(json.dumps(spec))
         self.script(name, **script)
         await self.manager.refresh()
@@ -89,6 +112,13 @@ class World:
 
 def state(world: World, model: str) -> ServerState:
     return world.manager.server(model).state
+
+
+async def ensure(world: World, model: str) -> Server:
+    """What a request does: the server is ready, and has been."""
+    lease = await world.manager.lease(model)
+    lease.release()
+    return lease.server
 
 
 async def refused(work: Any) -> SlipstreamError:

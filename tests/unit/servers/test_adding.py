@@ -47,7 +47,19 @@ def test_origins(text: str, origin: HfOrigin | OllamaOrigin) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["o/n", "hf:", "hf:n", "hf:a/b/c", "https://hub/x.gguf", "hf:a b", "ollama:", "pypi:x"]
+    "text",
+    [
+        "o/n",
+        "hf:",
+        "hf:n",
+        "hf:a/b/c",
+        "https://hub/x.gguf",
+        "hf:a b",
+        "ollama:",
+        "pypi:x",
+        "hf:o/n:../x",
+        "hf:o/n@../x",
+    ],
 )
 def test_any_other_origin_says_which_there_are(text: str) -> None:
     with pytest.raises(SlipstreamError, match="neither hf:owner/name") as caught:

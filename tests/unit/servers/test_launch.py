@@ -1,16 +1,19 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.errors import Code, SlipstreamError
-from orchestrator.schemas import ModelSpec
+from orchestrator.schemas import FlagInfo, ModelSpec
+from orchestrator.servers.drivers.base import Device
 from orchestrator.servers.files import Resolved
 from orchestrator.servers.flags import FlagTable
-from orchestrator.servers.launch import Launch, plan_launch
+from orchestrator.servers.launch import Launch, Site, plan_launch
 
 TARGET = Path("/cache/models/target.gguf")
 DRAFTER = Path("/cache/models/drafter.gguf")
+CARD = Device("CUDA0", "cuda", 24 << 30, 23 << 30)
 
 
 def spec(**fields: Any) -> ModelSpec:
@@ -32,7 +35,7 @@ def refused(table: FlagTable, drafter: Path | None = None, **fields: Any) -> Sli
 
 def test_what_every_server_is_told(fake_flags: FlagTable) -> None:
     assert launch(fake_flags).argv == (
-        *("--model", str(TARGET), "--alias", "m", "--host", "127.0.0.1", "--port", "0", "--offline"),
+        *("--model", str(TARGET), "--alias", "m", "--offline"),
         *("--metrics", "--slots", "--spec-type", "none"),
     )
 
@@ -88,3 +91,39 @@ def test_relaxed_acceptance_needs_the_patched_server(fake_flags: FlagTable) -> N
 
 def test_a_model_file_is_held_to_the_same_rules_as_an_operator(fake_flags: FlagTable) -> None:
     assert "--log-file is refused" in refused(fake_flags, server={"log_file": "x"}).message
+
+
+def with_gpu_flags(table: FlagTable) -> FlagTable:
+    layers = FlagInfo(name="gpu-layers", names=("-ngl", "--gpu-layers", "--n-gpu-layers"), value="N", help="")
+    checkpoints = FlagInfo(name="ctx-checkpoints", names=("--ctx-checkpoints",), value="N", help="")
+    return replace(table, flags=(*table.flags, layers, checkpoints))
+
+
+@pytest.mark.parametrize(
+    "devices, server, argv",
+    [
+        ((), {}, ()),
+        ((CARD,), {}, ("--gpu-layers", "auto")),
+        ((CARD,), {"n_gpu_layers": 7}, ("--gpu-layers", "7")),
+    ],
+)
+def test_a_server_with_an_accelerator_is_made_to_say_when_it_finds_none(
+    fake_flags: FlagTable, devices: tuple[Device, ...], server: dict[str, Any], argv: tuple[str, ...]
+) -> None:
+    made = plan_launch(Resolved(spec(server=server), TARGET), {}, with_gpu_flags(fake_flags), Site("local", devices))
+    assert made.argv[9:] == argv
+
+
+def test_a_launch_that_is_bound_to_other_accelerators_is_another(fake_flags: FlagTable) -> None:
+    free, bound = launch(fake_flags), launch(fake_flags, place={"devices": ["CUDA1"]})
+    assert bound.devices == ("CUDA1",)
+    assert free != bound and free.key != bound.key
+
+
+def test_hazards_are_weighed_and_their_flags_set_where_the_binary_has_them(fake_flags: FlagTable) -> None:
+    cards = (Device("ROCm0", "rocm", 1, 1), Device("ROCm1", "rocm", 1, 1))
+    resolved = Resolved(spec(), TARGET, architecture="qwen35")
+    made = plan_launch(resolved, {}, with_gpu_flags(fake_flags), Site("local", cards))
+    hazard = next(h for h in made.hazards if h.id == "hybrid-several-rocm")
+    assert hazard.flags == {"ctx-checkpoints": 0}
+    assert made.argv[-2:] == ("--ctx-checkpoints", "0") and made.affinity

@@ -1,0 +1,1 @@
+"""Drivers: how a llama-server is started, watched and ended on a host."""
