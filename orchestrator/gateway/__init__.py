@@ -1,5 +1,6 @@
-"""Data plane: `/v1/*`."""
+"""Data plane: `/v1/*`, and llama-server's own spellings of the same routes."""
 
 from orchestrator.gateway.app import Gateway
+from orchestrator.gateway.routes import DATA_PATHS, is_data
 
-__all__ = ["Gateway"]
+__all__ = ["DATA_PATHS", "Gateway", "is_data"]

@@ -1,20 +1,27 @@
-"""From a server's answer to the client, byte for byte."""
+"""To a server and back: pooled connections, and its answers byte for byte."""
 
-import asyncio
-import json
+import logging
+from http import HTTPStatus
+from weakref import WeakKeyDictionary
 
-import httpx
-from starlette.types import Scope, Send
+import aiohttp
 
 from orchestrator.errors import Code, SlipstreamError
-from orchestrator.servers import Server
+from orchestrator.gateway.dialects import Dialect, refused_by, translated
+from orchestrator.gateway.reply import SSE, Reply
+from orchestrator.servers import Instance, Lease
 
 _CONNECT_TIMEOUT_SECONDS = 5.0
+# Shorter than llama-server's own 5 s: it must never close a connection that we are about to use.
+_KEEP_ALIVE_SECONDS = 2.0
+_ERASE_TIMEOUT_SECONDS = 5.0
+# What is read ahead of a client that is slow: the socket's buffer then fills, and llama-server waits.
+_READ_AHEAD_BYTES = 32 << 10
+_LONGEST_ERROR_BYTES = 64 << 10
 # Hop-by-hop headers (RFC 9110, 7.6.1) and what only the server's own side may say.
 _NOT_PASSED = frozenset({b"connection", b"keep-alive", b"transfer-encoding", b"server", b"date", b"upgrade"})
 _NOT_PASSED_PREFIX = b"access-control-"
-_SSE = b"text/event-stream"
-_STREAM_HEADERS = {b"cache-control": b"no-cache", b"x-accel-buffering": b"no"}
+_log = logging.getLogger(__name__)
 
 
 class NotReached(Exception):
@@ -22,86 +29,142 @@ class NotReached(Exception):
 
 
 class Upstream:
-    """Passes requests to servers through one pooled client."""
+    """The clients of servers, one for each. `timeout_seconds` is the longest silence, not the longest answer."""
 
-    def __init__(self, client: httpx.AsyncClient, timeout_seconds: float) -> None:
-        self._client = client
-        # `read` is the longest silence, not the longest answer: it starts anew with every chunk.
-        self._timeout = httpx.Timeout(timeout_seconds, connect=_CONNECT_TIMEOUT_SECONDS)
+    def __init__(self, timeout_seconds: float) -> None:
+        self._timeout_seconds = timeout_seconds
+        self._sessions: WeakKeyDictionary[Instance, aiohttp.ClientSession] = WeakKeyDictionary()
 
-    async def forward(self, scope: Scope, server: Server, body: bytes, send: Send) -> str:
-        """Send `body` to the server, stream its answer; the outcome for the counter.
+    async def close(self) -> None:
+        """Close every connection."""
+        for session in self._sessions.values():
+            await session.close()
 
-        Raises NotReached or SlipstreamError before the first byte. After it, a broken answer ends with an error
-        event in an event stream (and no `[DONE]`), and with a broken connection elsewhere: never as if whole.
-        """
-        child = server.child
-        if child is None or child.is_dead:
-            raise NotReached
-        request = self._client.build_request(
-            "POST",
-            child.url + scope["path"],
-            content=body,
-            headers={
-                "authorization": child.authorization,
-                "content-type": "application/json",
-                "accept-encoding": "identity",
-            },
-            timeout=self._timeout,
+    def _session(self, instance: Instance) -> aiohttp.ClientSession:
+        session = self._sessions.get(instance)
+        if session is None:
+            session = self._sessions[instance] = self._made()
+            # A connection that is kept open holds up llama-server's end by a tenth of a second.
+            instance.before_end(session.close)
+        return session
+
+    def _made(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS),
+            timeout=aiohttp.ClientTimeout(
+                total=None, sock_connect=_CONNECT_TIMEOUT_SECONDS, sock_read=self._timeout_seconds
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            trust_env=False,
+            skip_auto_headers=("user-agent", "accept", "accept-encoding"),
+            read_bufsize=_READ_AHEAD_BYTES,
         )
-        try:
-            response = await self._client.send(request, stream=True)
-        except httpx.ConnectError as e:
-            raise NotReached from e
-        except httpx.TimeoutException as e:
-            raise SlipstreamError(Code.UPSTREAM_TIMEOUT, f"the server of {server.model!r} did not answer") from e
-        except httpx.HTTPError as e:
-            raise SlipstreamError(Code.UPSTREAM_FAILED, _broke(server)) from e
-        try:
-            return await _relay(response, server, send)
-        finally:
-            await response.aclose()
 
+    async def send(
+        self, lease: Lease, path: str, content_type: str, body: bytes, *, is_stream: bool = False
+    ) -> aiohttp.ClientResponse:
+        """Send a request; its answer as soon as it begins, to be closed by the caller.
 
-async def _relay(response: httpx.Response, server: Server, send: Send) -> str:
-    headers = [
-        (k.lower(), v)
-        for k, v in response.headers.raw
-        if k.lower() not in _NOT_PASSED and not k.lower().startswith(_NOT_PASSED_PREFIX)
-    ]
-    is_stream = response.headers.get("content-type", "").encode().startswith(_SSE)
-    if is_stream:
-        # Proxies in front of us must not hold events back.
-        headers = [(k, v) for k, v in headers if k not in _STREAM_HEADERS] + list(_STREAM_HEADERS.items())
-    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-    try:
-        async for chunk in response.aiter_raw():
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-    except asyncio.CancelledError:
-        # The client has left, which makes this a no-op, or we shut down.
+        NotReached when nothing has reached the server, SlipstreamError when it breaks or stays silent.
+        """
+        if lease.is_dead:
+            raise NotReached
+        model = lease.server.model
+        headers = {"content-type": content_type, "accept-encoding": "identity"}
         if is_stream:
-            await _end_stream(SlipstreamError(Code.SHUTTING_DOWN, "the orchestrator is shutting down"), send)
-        raise
-    except httpx.HTTPError as e:
-        error = SlipstreamError(Code.UPSTREAM_FAILED, _broke(server))
-        if isinstance(e, httpx.TimeoutException):
-            error = SlipstreamError(Code.UPSTREAM_TIMEOUT, f"the server of {server.model!r} went silent")
-        if not is_stream:
-            raise error from e
-        await _end_stream(error, send)
+            # llama-server closes the connection after each stream and does not say so (tools/server/server-http.cpp:
+            # its chunked provider returns false at the end): the next request on it would be lost.
+            headers["connection"] = "close"
+        try:
+            return await self._post(lease, path, headers, body)
+        except aiohttp.ClientConnectorError as e:
+            raise NotReached from e
+        except TimeoutError as e:
+            raise SlipstreamError(Code.UPSTREAM_TIMEOUT, f"the server of {model!r} did not answer") from e
+        except aiohttp.ClientError as e:
+            raise SlipstreamError(Code.UPSTREAM_FAILED, _broke(lease)) from e
+
+    async def relay(self, response: aiohttp.ClientResponse, lease: Lease, reply: Reply) -> str:
+        """Pass an answer on; the outcome for the counter. SlipstreamError when it breaks off."""
+        if response.status >= HTTPStatus.BAD_REQUEST and (reply.has_begun or reply.dialect is not Dialect.OPENAI):
+            return await self._relay_error(response, lease, reply)
+        is_stream = response.content_type.encode() == SSE
+        if not reply.has_begun:
+            await reply.begin(response.status, _passed(response), is_stream=is_stream)
+        elif not is_stream:
+            raise SlipstreamError(
+                Code.UPSTREAM_FAILED, f"the server of {lease.server.model!r} answered without a stream"
+            )
+        send = reply.send
+        try:
+            async for chunk in response.content.iter_any():
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        except TimeoutError as e:
+            raise SlipstreamError(Code.UPSTREAM_TIMEOUT, f"the server of {lease.server.model!r} went silent") from e
+        except aiohttp.ClientError as e:
+            raise SlipstreamError(Code.UPSTREAM_FAILED, _broke(lease)) from e
+        await reply.end()
+        return _outcome(response.status)
+
+    async def erase(self, lease: Lease, slot: int) -> bool:
+        """Empty a slot; False, and a line in the log, when the server does not."""
+        try:
+            async with await self._post(
+                lease, f"/slots/{slot}?action=erase", {}, b"", aiohttp.ClientTimeout(_ERASE_TIMEOUT_SECONDS)
+            ) as response:
+                if response.status == HTTPStatus.OK:
+                    return True
+                said = str(response.status)
+        except (aiohttp.ClientError, TimeoutError) as e:
+            said = type(e).__name__
+        _log.warning("slot %d of %r could not be emptied: %s", slot, lease.server.model, said)
+        return False
+
+    async def _post(
+        self,
+        lease: Lease,
+        path: str,
+        headers: dict[str, str],
+        body: bytes,
+        limits: aiohttp.ClientTimeout | None = None,
+    ) -> aiohttp.ClientResponse:
+        session = self._session(lease.instance)
+        return await session.post(
+            lease.url + path,
+            data=body,
+            headers=headers | {"authorization": lease.authorization},
+            allow_redirects=False,
+            timeout=limits or session.timeout,
+        )
+
+    async def _relay_error(self, response: aiohttp.ClientResponse, lease: Lease, reply: Reply) -> str:
+        try:
+            body = await response.content.read(_LONGEST_ERROR_BYTES)
+        except (aiohttp.ClientError, TimeoutError) as e:
+            raise SlipstreamError(Code.UPSTREAM_FAILED, _broke(lease)) from e
+        if reply.has_begun:
+            await reply.fail(refused_by(lease.server.model, response.status, body))
+        else:
+            body = translated(response.status, body, reply.dialect)
+            headers = [(k, v) for k, v in _passed(response) if k != b"content-length"]
+            await reply.begin(response.status, [*headers, (b"content-length", b"%d" % len(body))])
+            await reply.end(body)
+        return _outcome(response.status)
+
+
+def _passed(response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
+    headers = [(k.lower(), v) for k, v in response.raw_headers]
+    return [(k, v) for k, v in headers if k not in _NOT_PASSED and not k.startswith(_NOT_PASSED_PREFIX)]
+
+
+def _outcome(status: int) -> str:
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return "server_error"
-    await send({"type": "http.response.body", "body": b""})
-    if response.status_code >= 500:
-        return "server_error"
-    return "client_error" if response.status_code >= 400 else "ok"
+    return "client_error" if status >= HTTPStatus.BAD_REQUEST else "ok"
 
 
-async def _end_stream(error: SlipstreamError, send: Send) -> None:
-    # The blank line ends whatever event was cut in half.
-    event = f"\n\ndata: {json.dumps(error.openai())}\n\n".encode()
-    await send({"type": "http.response.body", "body": event})
-
-
-def _broke(server: Server) -> str:
-    reason = server.failure.message if server.failure else "the connection to it broke"
-    return f"the server of {server.model!r} failed during the answer: {reason}"
+def _broke(lease: Lease) -> str:
+    failure = lease.instance.failure or lease.server.failure
+    reason = failure.message if failure else "the connection to it broke"
+    return f"the server of {lease.server.model!r} failed during the answer: {reason}"

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ class Bench:
     def __init__(self, world: World, upstream_timeout_seconds: float = 30.0) -> None:
         self.world = world
         self.requests = Requests()
-        self.app = Gateway(world.manager, world.client, self.requests, LIMIT_BYTES, upstream_timeout_seconds)
+        self.app = Gateway(world.manager, self.requests, LIMIT_BYTES, upstream_timeout_seconds, 30.0)
 
     def outcomes(self) -> dict[str, float]:
         [family] = self.requests.collect()
@@ -35,9 +37,18 @@ class Bench:
         return await post(self.app, CHAT, {"model": model, **fields}).run()
 
 
+@asynccontextmanager
+async def open_bench(bench: Bench) -> AsyncIterator[Bench]:
+    try:
+        yield bench
+    finally:
+        await bench.app.close()
+
+
 @pytest.fixture
-def bench(world: World) -> Bench:
-    return Bench(world)
+async def bench(world: World) -> AsyncIterator[Bench]:
+    async with open_bench(Bench(world)) as made:
+        yield made
 
 
 def error_of(call: Call) -> dict[str, Any]:
@@ -154,16 +165,17 @@ async def test_a_client_that_leaves_with_half_a_body_costs_nothing(bench: Bench)
         (b"\xff\xfe{", 400, "not JSON"),
         (b"[" * 100_00, 400, "not JSON"),
         (b"[]", 400, "expected a JSON object, got list"),
-        (b"{}", 400, "`model` must name a model"),
+        (b"{}", 400, "one of the known models: a, b"),
         (b'{"model": 7}', 400, "got 7"),
-        (b'{"model": ""}', 400, "`model`"),
-        (b'{"model": "nobody"}', 404, "no model 'nobody'; known models: a"),
+        (b'{"model": ""}', 400, "one of the known models: a, b"),
+        (b'{"model": "nobody"}', 404, "no model 'nobody'; known models: a, b"),
         (b'{"model": "../../etc/passwd"}', 404, "no model"),
         (b" " * (LIMIT_BYTES + 1), 413, f"{LIMIT_BYTES} bytes"),
     ],
 )
 async def test_a_wrong_request_is_told_in_openai_shape(bench: Bench, raw: bytes, status: int, word: str) -> None:
     await bench.world.model("a")
+    await bench.world.model("b")
     call = await post(bench.app, CHAT, raw).run()
     assert call.status == status
     assert word in error_of(call)["message"]
@@ -198,16 +210,20 @@ async def test_models_are_listed_with_their_aliases(bench: Bench) -> None:
     call = await Call(bench.app, "GET", "/v1/models").run()
     assert [(entry["id"], entry["root"]) for entry in call.json()["data"]] == [("b", "b"), ("short", "b")]
     one = await Call(bench.app, "GET", "/v1/models/short").run()
-    assert one.json() == {"id": "short", "object": "model", "created": 0, "owned_by": "slipstream", "root": "b"}
+    always = {"object": "model", "created": 0, "owned_by": "slipstream", "root": "b"}
+    assert one.json() == {"id": "short", "state": "stopped", "status": {"value": "unloaded"}} | always
+    await bench.chat("short")
+    loaded = (await Call(bench.app, "GET", "/models").run()).json()["data"]
+    assert [(entry["state"], entry["status"]) for entry in loaded] == [("ready", {"value": "loaded"})] * 2
 
 
 async def test_a_server_that_does_not_start_is_a_503_with_retry_after(bench: Bench) -> None:
     await bench.world.model("a", exit_in_load=1, complaint=f"E no such file {bench.world.folder}/x")
-    for _ in range(2):
+    for code in ("server_start_failed", "quarantined"):
         call = await bench.chat()
         assert call.status == 503
         assert int(call.header("retry-after")[0]) > 0
-        assert error_of(call)["code"] == "server_start_failed"
+        assert error_of(call)["code"] == code
         assert str(bench.world.folder) not in call.content.decode()
     assert len(bench.world.starts("a")) == 1
     assert bench.outcomes() == {"server_error": 2}
@@ -218,9 +234,9 @@ async def test_a_killed_server_is_replaced_within_the_request(bench: Bench) -> N
     assert (await bench.chat()).status == 200
     child = bench.world.manager.server("a").child
     assert child is not None
-    child.process.kill()
+    child.kill()
     # Without a turn of the loop: the orchestrator cannot know yet.
-    eventually(lambda: is_gone(child.pid), "the process is gone")
+    eventually(lambda: is_gone(child.pid or 0), "the process is gone")
     assert (await bench.chat()).status == 200
     assert len(bench.world.starts("a")) == 2
     assert bench.outcomes() == {"ok": 2}
@@ -237,8 +253,9 @@ class TestSilence:
     """A server that says nothing for longer than the upstream timeout."""
 
     @pytest.fixture
-    def bench(self, world: World) -> Bench:
-        return Bench(world, upstream_timeout_seconds=0.3)
+    async def bench(self, world: World) -> AsyncIterator[Bench]:
+        async with open_bench(Bench(world, upstream_timeout_seconds=0.3)) as made:
+            yield made
 
     async def test_before_the_answer_is_a_504(self, bench: Bench) -> None:
         hang = bench.world.gate("hang")
@@ -266,7 +283,7 @@ async def test_a_bug_of_ours_is_told_without_its_details(bench: Bench, caplog: p
     async def broken(name: str) -> None:
         raise RuntimeError("the secret is 42")
 
-    bench.world.manager.ensure = broken  # type: ignore[method-assign, assignment]
+    bench.world.manager.lease = broken  # type: ignore[method-assign, assignment]
     call = await bench.chat()
     assert (call.status, error_of(call)["code"]) == (500, "internal")
     assert "42" not in call.content.decode()
