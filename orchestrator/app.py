@@ -16,22 +16,21 @@ import uvloop
 from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from orchestrator.api import Context, Guard, build_api
+from orchestrator.api import Context, Guard, Trail, build_api
 from orchestrator.db import Database
 from orchestrator.errors import SlipstreamError
-from orchestrator.gateway import Gateway
+from orchestrator.gateway import Gateway, is_data
 from orchestrator.gguf.known import PINNED_BUILD
 from orchestrator.jobs import Jobs
 from orchestrator.servers import (
     Cataloguing,
     Manager,
     ModelFiles,
+    Observed,
+    Opening,
     Runtime,
     Supply,
     Wanted,
-    child_environment,
-    find_binary,
-    read_flags,
 )
 from orchestrator.settings import Settings
 from orchestrator.store import KINDS
@@ -40,53 +39,63 @@ from orchestrator.telemetry import Requests
 _log = logging.getLogger("slipstream")
 
 
-def build_app(context: Context) -> ASGIApp:
-    """Guard, then `/v1` to the gateway and everything else to the control plane."""
+def build_app(context: Context, gateway: Gateway) -> ASGIApp:
+    """Guard, then the data plane to the gateway and everything else to the control plane."""
     settings = context.settings
     api = build_api(context)
-    gateway = Gateway(
-        context.manager,
-        context.client,
-        context.requests,
-        settings.max_request_bytes,
-        settings.upstream_timeout_seconds,
-    )
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
-        is_data = scope["type"] == "http" and scope["path"].startswith("/v1/")
-        await (gateway if is_data else api)(scope, receive, send)
+        to_gateway = scope["type"] == "http" and is_data(scope["path"])
+        await (gateway if to_gateway else api)(scope, receive, send)
 
-    return Guard(dispatch, settings.admin_keys(), settings.api_keys(), settings.allowed_hosts)
+    return Guard(
+        dispatch,
+        settings.admin_keys(),
+        settings.api_keys(),
+        settings.allowed_hosts,
+        settings.cors_origins,
+        context.audit.refused,
+    )
 
 
 @asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[Context]:
     """Everything an orchestrator owns. On leaving, neither a server nor a job's child is left."""
-    binary = find_binary(settings.llama_server, settings.cache)
     # Shorter than llama-server's own 5 s: it must never close a connection that we are about to use.
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=2.0)
     with (
         Database(settings.state_dir) as database,
         tempfile.TemporaryDirectory(prefix="slipstream-empty-") as empty,
     ):
-        empty_folder = Path(empty)
-        flags = await read_flags(binary, child_environment(empty_folder))
-        _log.info("llama-server: %s", flags.version)
-        async with httpx.AsyncClient(limits=limits, trust_env=False) as client:
+        opening = Opening(
+            settings.llama_server,
+            settings.cache,
+            Path(empty),
+            database.owner(),
+            settings.hosts_file,
+            settings.memory,
+        )
+        async with opening.hosts() as hosts, httpx.AsyncClient(limits=limits, trust_env=False) as client:
+            # What is told of "the" llama-server is told of the first host's.
+            flags = await next(iter(hosts.values())).driver.flags(None)
+            _log.info("llama-server: %s", flags.version)
             runtime = Runtime(
-                binary,
-                empty_folder,
                 client,
                 settings.start_timeout_seconds,
                 settings.stop_timeout_seconds,
                 settings.log_lines,
+                settings.idle_seconds,
+                settings.max_waiting_requests,
+                settings.wait_timeout_seconds,
+                settings.drain_timeout_seconds,
             )
             files = ModelFiles(settings.models_dir, settings.cache, is_pinned=flags.build == PINNED_BUILD)
-            manager = Manager(files, Wanted(database), flags, runtime)
+            manager = Manager(files, Wanted(database), hosts, flags, Observed(database), runtime)
             jobs = Jobs(database, KINDS, settings.jobs)
             supply, cataloguing = Supply(manager, jobs), Cataloguing(manager)
-            context = Context(settings, manager, supply, cataloguing, jobs, client, Requests())
+            context = Context(settings, manager, supply, cataloguing, jobs, client, Requests(), Trail(database))
             async with AsyncExitStack() as stack:
+                stack.push_async_callback(context.audit.close)
                 stack.push_async_callback(manager.close)
                 stack.push_async_callback(jobs.close)
                 await manager.open()
@@ -106,8 +115,15 @@ async def serve(settings: Settings) -> None:
         for problem in context.manager.catalog.problems:
             where = f":{problem.line}:{problem.column}" if problem.line else ""
             _log.warning("%s%s: %s", problem.file, where, problem.message)
+        gateway = Gateway(
+            context.manager,
+            context.requests,
+            settings.max_request_bytes,
+            settings.upstream_timeout_seconds,
+            settings.keep_alive_seconds,
+        )
         config = uvicorn.Config(
-            build_app(context),
+            build_app(context, gateway),
             host=settings.host,
             port=settings.port,
             access_log=False,
@@ -120,7 +136,10 @@ async def serve(settings: Settings) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, _on_signal, server, context)
-        await server.serve()
+        try:
+            await server.serve()
+        finally:
+            await gateway.close()
 
 
 class _Server(uvicorn.Server):

@@ -3,5 +3,6 @@
 from orchestrator.api.application import build_api
 from orchestrator.api.context import Context
 from orchestrator.api.guard import Guard
+from orchestrator.api.trail import Trail
 
-__all__ = ["Context", "Guard", "build_api"]
+__all__ = ["Context", "Guard", "Trail", "build_api"]

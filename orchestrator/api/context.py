@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import httpx
-from fastapi import Depends, Header, Path, Request
+from fastapi import Depends, Header, Path, Query, Request
 
+from orchestrator.api.trail import Trail
 from orchestrator.jobs import Jobs
 from orchestrator.servers import Cataloguing, Manager, Supply
 from orchestrator.settings import Settings
@@ -23,6 +24,7 @@ class Context:
     jobs: Jobs
     client: httpx.AsyncClient
     requests: Requests
+    audit: Trail
     is_open: bool = False
 
 
@@ -52,18 +54,37 @@ def _jobs(context: ContextDep) -> Jobs:
 JobsDep = Annotated[Jobs, Depends(_jobs)]
 
 
+def _audit(context: ContextDep) -> Trail:
+    return context.audit
+
+
+AuditDep = Annotated[Trail, Depends(_audit)]
+
+
 def _cataloguing(context: ContextDep) -> Cataloguing:
     return context.cataloguing
 
 
 CataloguingDep = Annotated[Cataloguing, Depends(_cataloguing)]
 SupplyDep = Annotated[Supply, Depends(_supply)]
-ModelPath = Annotated[str, Path(description="Name or alias of a model.")]
+ModelPath = Annotated[str, Path(description="Name or alias of a model.", examples=["smollm2-135m"])]
 IdempotencyKey = Annotated[
     str | None,
     Header(
         min_length=1,
         max_length=200,
         description="A repeated request with the same key answers with the job of the first one, ended or not.",
+        examples=["3f0c9a52-pull"],
+    ),
+]
+DrainSeconds = Annotated[
+    float | None,
+    Query(
+        ge=0,
+        le=3600,
+        allow_inf_nan=False,
+        description="Time that running answers get to end before their server is ended, seconds; "
+        "absent: SLIPSTREAM_DRAIN_TIMEOUT_SECONDS.",
+        examples=[60.0],
     ),
 ]

@@ -5,14 +5,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response, status
 
+from orchestrator.api.answers import JOB, OF_A_MODEL, SOURCES, errors
 from orchestrator.api.context import CataloguingDep, IdempotencyKey, ManagerDep, ModelPath, SupplyDep
+from orchestrator.errors import Code
 from orchestrator.schemas import AddRequest, AddView, JobView, ModelList, ModelSpec, ModelView
 from orchestrator.servers import Manager
 
 router = APIRouter(prefix="/api/models", tags=["models"])
 
 
-@router.get("")
+@router.get("", responses=errors())
 async def list_models(manager: ManagerDep) -> ModelList:
     """Every model file, with the state of its server; files that could not be loaded are problems."""
     await manager.refresh()
@@ -24,7 +26,8 @@ async def list_models(manager: ManagerDep) -> ModelList:
 @router.post(
     "",
     status_code=status.HTTP_201_CREATED,
-    responses={200: {"model": AddView, "description": "The model file that would be written."}},
+    responses=errors(*SOURCES, Code.CONFLICT, Code.INVALID_MODEL_FILE)
+    | {200: {"model": AddView, "description": "The model file that would be written."}},
 )
 async def add_model(
     body: AddRequest,
@@ -43,7 +46,7 @@ async def add_model(
     return view
 
 
-@router.get("/{name}")
+@router.get("/{name}", responses=errors(*OF_A_MODEL))
 async def get_model(name: ModelPath, manager: ManagerDep) -> ModelView:
     """One model, by name or alias."""
     await manager.refresh()
@@ -51,20 +54,20 @@ async def get_model(name: ModelPath, manager: ManagerDep) -> ModelView:
     return view
 
 
-@router.put("/{name}")
+@router.put("/{name}", responses=errors(Code.CONFLICT, Code.INVALID_MODEL_FILE, Code.INVALID_FLAG))
 async def put_model(name: ModelPath, body: ModelSpec, manager: ManagerDep, cataloguing: CataloguingDep) -> ModelView:
     """Write a model file, or change the one there is; its comments stay. A running server keeps its settings."""
     [view] = await _views(manager, [await cataloguing.put(name, body)])
     return view
 
 
-@router.delete("/{name}", status_code=status.HTTP_204_NO_CONTENT)
+@router.delete("/{name}", status_code=status.HTTP_204_NO_CONTENT, responses=errors(*OF_A_MODEL, Code.CONFLICT))
 async def delete_model(name: ModelPath, cataloguing: CataloguingDep) -> None:
     """Remove a model file whose server is not running. The files it needed stay until they are collected."""
     await cataloguing.delete(name)
 
 
-@router.post("/{name}/pull", status_code=status.HTTP_202_ACCEPTED)
+@router.post("/{name}/pull", status_code=status.HTTP_202_ACCEPTED, responses=errors(*OF_A_MODEL, *JOB))
 async def pull_model(
     name: ModelPath,
     supply: SupplyDep,

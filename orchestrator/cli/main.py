@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from orchestrator import __version__
-from orchestrator.cli import chat, gguf, inspect, jobs, logs, models, serve, servers, status, supply
+from orchestrator.cli import chat, events, gguf, inspect, jobs, logs, models, serve, servers, status, supply
 from orchestrator.cli.invocation import show_error
 from orchestrator.cli.options import Url
 from orchestrator.errors import Code, SlipstreamError
@@ -29,7 +29,10 @@ for command in (
     servers.stop,
     servers.restart,
     servers.swap,
+    servers.clear,
     logs.logs,
+    events.events,
+    events.audit,
     jobs.jobs,
     inspect.inspect,
     inspect.preflight,

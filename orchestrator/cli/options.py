@@ -23,6 +23,10 @@ Flags = Annotated[
         "--flag", metavar="NAME=VALUE", help="llama-server flag; repeat it for more. Replaces the set given earlier."
     ),
 ]
+Drain = Annotated[
+    float | None,
+    typer.Option("--drain", min=0, max=3600, metavar="SECONDS", help="Time that running answers get to end."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything and say what would happen; touch nothing.")]
 
 

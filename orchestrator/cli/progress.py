@@ -12,7 +12,7 @@ from orchestrator.errors import SlipstreamError
 from orchestrator.schemas import ServerState, ServerView
 
 _POLL_SECONDS = 0.25
-_UNDER_WAY = (ServerState.LOADING, ServerState.WARMING, ServerState.STOPPING)
+_UNDER_WAY = (ServerState.LOADING, ServerState.WARMING, ServerState.DRAINING, ServerState.STOPPING)
 
 
 @contextmanager

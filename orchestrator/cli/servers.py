@@ -1,4 +1,4 @@
-"""`slipstream start`, `stop`, `restart` and `swap`."""
+"""`slipstream start`, `stop`, `restart`, `clear` and `swap`."""
 
 import shlex
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.invocation import INTERRUPTED, Invocation, invoked
-from orchestrator.cli.options import DryRun, Flags, Json, Model, Url, parse_flags
+from orchestrator.cli.options import Drain, DryRun, Flags, Json, Model, Url, parse_flags
 from orchestrator.cli.progress import shown_progress
 from orchestrator.schemas import Desired, Plan, ServerPut, ServerState, ServerView, SwapRequest
 
@@ -33,16 +33,26 @@ def start(
             _run(cli, model, lambda: cli.client.put_server(model, body, dry_run=dry_run))
 
 
-def stop(ctx: typer.Context, model: Model, as_json: Json = False, url: Url = None) -> None:
+def stop(ctx: typer.Context, model: Model, drain: Drain = None, as_json: Json = False, url: Url = None) -> None:
     """Stop a server. A later request for its model starts it again."""
     with invoked(ctx, url, as_json) as cli:
-        _run(cli, model, lambda: cli.client.stop(model))
+        _run(cli, model, lambda: cli.client.stop(model, drain_seconds=drain))
 
 
-def restart(ctx: typer.Context, model: Model, as_json: Json = False, url: Url = None) -> None:
+def restart(ctx: typer.Context, model: Model, drain: Drain = None, as_json: Json = False, url: Url = None) -> None:
     """Stop a server and start it again, with its model file and flags as they are now."""
     with invoked(ctx, url, as_json) as cli:
-        _run(cli, model, lambda: cli.client.restart(model))
+        _run(cli, model, lambda: cli.client.restart(model, drain_seconds=drain))
+
+
+def clear(ctx: typer.Context, model: Model, as_json: Json = False, url: Url = None) -> None:
+    """Try a server again that failed too often: lifts its quarantine."""
+    with invoked(ctx, url, as_json) as cli:
+        view = cli.client.clear(model)
+        if as_json:
+            cli.emit(view)
+        else:
+            cli.say(f"{view.model} may be tried again; it is {view.state}")
 
 
 def swap(
@@ -53,6 +63,7 @@ def swap(
         typer.Option("--stop", metavar="MODEL", help="Model to stop; repeat it. Unset: every other one."),
     ] = None,
     flag: Flags = None,
+    drain: Drain = None,
     dry_run: DryRun = False,
     as_json: Json = False,
     url: Url = None,
@@ -61,7 +72,7 @@ def swap(
     # Not checked here: the orchestrator says what is wrong with a name, and which names there are.
     body = SwapRequest.model_construct(start=model, stop=tuple(stop) if stop else None, flags=parse_flags(flag))
     with invoked(ctx, url, as_json) as cli:
-        _run(cli, model, lambda: cli.client.swap(body, dry_run=dry_run))
+        _run(cli, model, lambda: cli.client.swap(body, dry_run=dry_run, drain_seconds=drain))
 
 
 def _run(invocation: Invocation, model: str, call: Callable[[], ServerView | Plan]) -> None:

@@ -1,5 +1,6 @@
 """`slipstream status`."""
 
+import time
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -9,9 +10,14 @@ from rich.text import Text
 from orchestrator.cli.invocation import invoked
 from orchestrator.cli.options import Json, Url
 from orchestrator.cli.slots import Slot, read_slots
+from orchestrator.cli.units import in_seconds
 from orchestrator.schemas import ServerState, ServerView
 
 _NO_DATA = "-"
+_COLUMNS = (
+    *("MODEL", "STATE", "RUNNING", "WAITING", "SPECULATION"),
+    *("SLOT", "BUSY", "DRAFTED", "ACCEPTED", "TOK/ROUND", "TOK/S"),
+)
 _STYLES = {ServerState.READY: "green", ServerState.FAILED: "red", ServerState.STOPPED: "dim"}
 
 
@@ -32,13 +38,10 @@ def status(
             ]
             cli.emit({"servers": found})
             return
-        columns = ("MODEL", "STATE", "SPECULATION", "SLOT", "BUSY", "DRAFTED", "ACCEPTED", "TOK/ROUND", "TOK/S")
-        cli.table(columns, [row for view in servers for row in _rows(view, slots.get(view.model, []))])
+        cli.table(_COLUMNS, [row for view in servers for row in _rows(view, slots.get(view.model, []))])
         for view in servers:
-            if view.failure is not None:
-                cli.warn(f"{view.model}: {view.failure.message}")
-            for warning in view.warnings:
-                cli.warn(f"{view.model}: {warning}")
+            for remark in _remarks(view, time.time()):
+                cli.warn(f"{view.model}: {remark}")
 
 
 def state_text(state: ServerState) -> Text:
@@ -48,10 +51,29 @@ def state_text(state: ServerState) -> Text:
 
 def _rows(view: ServerView, slots: list[Slot]) -> Iterator[tuple[str | Text, ...]]:
     """One row a slot; the server's own cells stand in its first row."""
-    first: tuple[str | Text, ...] = (view.model, state_text(view.state), view.spec_type if view.pid else _NO_DATA)
+    first: tuple[str | Text, ...] = (
+        view.model,
+        state_text(view.state),
+        str(view.running),
+        str(view.waiting),
+        view.spec_type if view.instances or view.pid else _NO_DATA,
+    )
     for slot in slots or [Slot(_NO_DATA)]:
         yield (*first, slot.slot, _busy(slot), *_figures(slot))
-        first = ("", "", "")
+        first = ("",) * len(first)
+
+
+def _remarks(view: ServerView, now: float) -> Iterator[str]:
+    """What does not fit into a row."""
+    if view.failure is not None:
+        yield view.failure.message
+    if view.quarantine is not None:
+        left = in_seconds(max(0.0, view.quarantine.until - now))
+        times = "once" if view.quarantine.strikes == 1 else f"{view.quarantine.strikes} times in a row"
+        yield f"in quarantine for {left} more, as it failed {times}; `slipstream clear {view.model}` lifts that"
+    if view.waiting and view.waits_for:
+        yield f"requests wait: {view.waits_for}"
+    yield from view.warnings
 
 
 def _busy(slot: Slot) -> str:

@@ -2,12 +2,30 @@
 
 from collections.abc import Generator
 
+from pydantic import ValidationError
+
 from orchestrator.client.connection import FOLLOW_TIMEOUT_SECONDS, WORK_TIMEOUT_SECONDS, Connection, segment, timeout
-from orchestrator.schemas import FlagInfo, ModelList, ModelView, Plan, ServerList, ServerPut, ServerView, SwapRequest
+from orchestrator.errors import Code, SlipstreamError
+from orchestrator.schemas import (
+    AuditList,
+    FlagInfo,
+    ModelList,
+    ModelView,
+    Plan,
+    ServerList,
+    ServerPut,
+    ServerView,
+    SlotList,
+    SwapRequest,
+    Transition,
+)
 
 
 class ServerCalls(Connection):
-    """Calls of `/api/models`, `/api/servers`, `/api/swap`, `/api/flags` and the probes."""
+    """Calls of `/api/models`, `/api/servers`, `/api/swap`, `/api/events`, `/api/audit`, `/api/flags` and the probes.
+
+    `drain_seconds` is the time that running answers get to end; None leaves it to the orchestrator.
+    """
 
     def check_ready(self) -> None:
         """Return when the orchestrator takes requests now; SlipstreamError otherwise."""
@@ -29,25 +47,37 @@ class ServerCalls(Connection):
         """One server, by the name or alias of its model."""
         return self._get(f"/api/servers/{segment(model)}", ServerView)
 
-    def put_server(self, model: str, body: ServerPut, *, dry_run: bool = False) -> ServerView | Plan:
+    def slots(self, model: str) -> SlotList:
+        """The slots of a running server, without anything that a client has sent."""
+        return self._get(f"/api/servers/{segment(model)}/slots", SlotList)
+
+    def put_server(
+        self, model: str, body: ServerPut, *, dry_run: bool = False, drain_seconds: float | None = None
+    ) -> ServerView | Plan:
         """Set desired state and flags; answers when it is done. `dry_run` answers with a Plan and touches nothing."""
-        return self._change("PUT", f"/api/servers/{segment(model)}", body, dry_run)
+        return self._change("PUT", f"/api/servers/{segment(model)}", body, dry_run, drain_seconds)
 
     def start(self, model: str) -> ServerView:
         """Start the server and keep it running; answers when it is ready, minutes later for a large model."""
         return self._command(model, "start")
 
-    def stop(self, model: str) -> ServerView:
+    def stop(self, model: str, *, drain_seconds: float | None = None) -> ServerView:
         """End the server; answers when its process is gone."""
-        return self._command(model, "stop")
+        return self._command(model, "stop", drain_seconds)
 
-    def restart(self, model: str) -> ServerView:
+    def restart(self, model: str, *, drain_seconds: float | None = None) -> ServerView:
         """End the server and start it again; answers when it is ready."""
-        return self._command(model, "restart")
+        return self._command(model, "restart", drain_seconds)
 
-    def swap(self, body: SwapRequest, *, dry_run: bool = False) -> ServerView | Plan:
+    def clear(self, model: str) -> ServerView:
+        """Lift a quarantine: the server is tried again at once when it is needed."""
+        return self._command(model, "clear")
+
+    def swap(
+        self, body: SwapRequest, *, dry_run: bool = False, drain_seconds: float | None = None
+    ) -> ServerView | Plan:
         """Stop servers and start another; if it fails, what ran before runs again and the error says so."""
-        return self._change("POST", "/api/swap", body, dry_run)
+        return self._change("POST", "/api/swap", body, dry_run, drain_seconds)
 
     def flags(self) -> list[FlagInfo]:
         """Every flag of the llama-server binary."""
@@ -64,16 +94,46 @@ class ServerCalls(Connection):
             if event.event == "line":
                 yield event.data
 
-    def _command(self, model: str, verb: str) -> ServerView:
-        path = f"/api/servers/{segment(model)}/{verb}"
-        return self._parse(self._request("POST", path, timeout=timeout(WORK_TIMEOUT_SECONDS)), ServerView)
+    def events(self, *, after: int = 0, follow: bool = True) -> Generator[Transition, None, None]:
+        """Transitions of servers whose numbers are greater than `after`, of the last 1000; then those that come.
 
-    def _change(self, method: str, path: str, body: ServerPut | SwapRequest, dry_run: bool) -> ServerView | Plan:
+        Ends when the orchestrator shuts down. Close the generator to end it before.
+        """
+        params = {"after": after, "follow": follow}
+        for event in self._events("GET", "/api/events", timeout(FOLLOW_TIMEOUT_SECONDS), params=params):
+            if event.event == "transition":
+                yield _transition(event.data)
+
+    def audit(self, *, limit: int = 100, before: int | None = None) -> AuditList:
+        """The newest entries of the audit log, of those whose numbers are less than `before`."""
+        params = {"limit": limit} | ({} if before is None else {"before": before})
+        return self._parse(self._request("GET", "/api/audit", params=params), AuditList)
+
+    def _command(self, model: str, verb: str, drain_seconds: float | None = None) -> ServerView:
+        path, wait = f"/api/servers/{segment(model)}/{verb}", timeout(WORK_TIMEOUT_SECONDS)
+        return self._parse(self._request("POST", path, params=_drain(drain_seconds), timeout=wait), ServerView)
+
+    def _change(
+        self, method: str, path: str, body: ServerPut | SwapRequest, dry_run: bool, drain_seconds: float | None
+    ) -> ServerView | Plan:
         response = self._request(
             method,
             path,
-            params={"dry_run": dry_run},
+            params={"dry_run": dry_run} | _drain(drain_seconds),
             json=body.model_dump(mode="json", exclude_none=True),
             timeout=timeout(WORK_TIMEOUT_SECONDS),
         )
         return self._parse(response, Plan) if dry_run else self._parse(response, ServerView)
+
+
+def _drain(seconds: float | None) -> dict[str, float]:
+    return {} if seconds is None else {"drain_seconds": seconds}
+
+
+def _transition(data: str) -> Transition:
+    try:
+        return Transition.model_validate_json(data)
+    except ValidationError as e:
+        raise SlipstreamError(
+            Code.UPSTREAM_FAILED, "an event `transition` has another shape than this version knows"
+        ) from e

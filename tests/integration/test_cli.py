@@ -87,7 +87,8 @@ def test_a_model_is_started_asked_watched_and_stopped(orchestrator: Orchestrator
     assert found[5] == f", {accepted} relaxed"
     assert slot_sum(orchestrator, "draft_tokens") == before + drafted
     rows = [line.split() for line in slipstream(orchestrator, "status").stdout.splitlines()]
-    assert [row[:4] for row in rows[1:3]] == [["plain", "stopped", "-", "-"], ["toy", "ready", "draft-mtp", "0"]]
+    first = [["plain", "stopped", "0", "0", "-", "-"], ["toy", "ready", "0", "0", "draft-mtp", "0"]]
+    assert [row[:6] for row in rows[1:3]] == first
     assert len(rows) == 4, "a row for each of two slots"
     assert "listening" in slipstream(orchestrator, "logs", "toy", "--tail", "10000").stdout
     assert slipstream(orchestrator, "stop", "toy").stdout == "toy is stopped\n"

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from orchestrator.api import Context, build_api
+from orchestrator.api import Context, Trail, build_api
 from orchestrator.jobs import Jobs
 from orchestrator.servers import Cataloguing, Supply
 from orchestrator.settings import Settings
@@ -19,7 +19,17 @@ def api(world: World, jobs: Jobs) -> FastAPI:
     supply, cataloguing = Supply(world.manager, jobs), Cataloguing(world.manager)
     settings = Settings(scrape_timeout_seconds=0.3)
     return build_api(
-        Context(settings, world.manager, supply, cataloguing, jobs, world.client, Requests(), is_open=True)
+        Context(
+            settings,
+            world.manager,
+            supply,
+            cataloguing,
+            jobs,
+            world.client,
+            Requests(),
+            Trail(world.database),
+            is_open=True,
+        )
     )
 
 

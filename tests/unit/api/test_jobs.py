@@ -10,7 +10,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from orchestrator.api import Context, build_api
+from orchestrator.api import Context, Trail, build_api
 from orchestrator.servers import Cataloguing, Supply
 from orchestrator.settings import Settings
 from orchestrator.telemetry import Requests
@@ -32,7 +32,15 @@ async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 def api(world: World, bench: Bench) -> FastAPI:
     supply, cataloguing = Supply(world.manager, bench.jobs), Cataloguing(world.manager)
     context = Context(
-        Settings(), world.manager, supply, cataloguing, bench.jobs, world.client, Requests(), is_open=True
+        Settings(),
+        world.manager,
+        supply,
+        cataloguing,
+        bench.jobs,
+        world.client,
+        Requests(),
+        Trail(world.database),
+        is_open=True,
     )
     return build_api(context)
 

@@ -115,6 +115,8 @@ async def test_every_parameter_is_described(http: httpx.AsyncClient) -> None:
     ]
     assert bare == []
     answers = document["paths"]["/api/models"]["post"]["responses"]
-    assert set(answers) == {"200", "201", "default"}
-    error = answers["default"]["content"]["application/problem+json"]["schema"]
-    assert {"type", "title", "status", "code", "detail", "hint"} == set(error["properties"])
+    assert {"200", "201", "400", "401", "403", "409", "422", "500"} <= set(answers)
+    error = answers["409"]["content"]["application/problem+json"]["schema"]
+    assert error == {"$ref": "#/components/schemas/ErrorBody"}
+    named = document["components"]["schemas"]["ErrorBody"]["properties"]
+    assert {"type", "title", "status", "code", "detail", "hint"} == set(named)

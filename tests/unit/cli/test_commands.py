@@ -104,19 +104,29 @@ def test_version(run: Run) -> None:
     assert run("--version") == Outcome(0, f"slipstream {__version__}\n", "")
 
 
-def test_status_shows_what_each_slot_did(stub: ApiStub, run: Run) -> None:
+def test_status_shows_what_each_slot_did(stub: ApiStub, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.cli.status.time.time", lambda: 1000.0)
     failure = {"reason": "exited", "message": "llama-server ended with status 1"}
-    servers = [server_view(warnings=["slow"]), server_view("broken", "failed", failure=failure)]
+    rests = {"failure": failure, "quarantine": {"until": 1020.25, "strikes": 2}}
+    servers = [
+        server_view(warnings=["slow"], running=1, waiting=2, waits_for="its 1 slot is taken"),
+        server_view("broken", "failed", **rests),
+    ]
     stub.routes["GET /api/servers"] = Answer({"servers": servers})
     stub.routes["GET /metrics"] = Answer(text=METRICS, kind="text/plain")
     outcome = run("status")
     lines = [cells(line) for line in outcome.out.splitlines()]
     assert lines[1:] == [
-        ["toy", "ready", "draft-mtp", "0", "yes", "8", "75.0%", "2.50", "25.0"],
+        ["toy", "ready", "1", "2", "draft-mtp", "0", "yes", "8", "75.0%", "2.50", "25.0"],
         ["1", "no", "-", "-", "-", "-"],
-        ["broken", "failed", "-", "-", "-", "-", "-", "-", "-"],
+        ["broken", "failed", "0", "0", "-", "-", "-", "-", "-", "-", "-"],
     ]
-    assert outcome.err.splitlines() == ["toy: slow", "broken: llama-server ended with status 1"]
+    assert outcome.err.splitlines() == [
+        "toy: requests wait: its 1 slot is taken",
+        "toy: slow",
+        "broken: llama-server ended with status 1",
+        "broken: in quarantine for 20 s more, as it failed 2 times in a row; `slipstream clear broken` lifts that",
+    ]
     assert outcome.status == 0
 
 
@@ -178,6 +188,13 @@ def test_an_empty_catalogue_is_said(stub: ApiStub, run: Run) -> None:
         (["start", "toy", "--dry-run"], "PUT /api/servers/toy", {"dry_run": "true"}, {"state": "running"}),
         (["restart", "toy"], "POST /api/servers/toy/restart", {}, None),
         (["stop", "toy"], "POST /api/servers/toy/stop", {}, None),
+        (["stop", "toy", "--drain", "0"], "POST /api/servers/toy/stop", {"drain_seconds": "0.0"}, None),
+        (["restart", "toy", "--drain", "2.5"], "POST /api/servers/toy/restart", {"drain_seconds": "2.5"}, None),
+        (["clear", "toy"], "POST /api/servers/toy/clear", {}, None),
+        (
+            ["swap", "toy", "--drain", "9"],
+            *("POST /api/swap", {"dry_run": "false", "drain_seconds": "9.0"}, {"start": "toy"}),
+        ),
         (["swap", "toy"], "POST /api/swap", {"dry_run": "false"}, {"start": "toy"}),
         (
             ["swap", "toy", "--stop", "a", "--stop", "b", "--flag", "x=1", "--dry-run"],
@@ -275,6 +292,12 @@ def test_a_start_that_fails_says_why(stub: ApiStub, run: Run) -> None:
         ["start", "toy", "--flag", "a=1", "--flag", "a=2"],
         ["start", "toy", "--flag", "a=1", "--no-flags"],
         ["logs", "toy", "--tail", "-1"],
+        ["stop", "toy", "--drain", "-1"],
+        ["restart", "toy", "--drain", "3601"],
+        ["events", "--after", "-1"],
+        ["audit", "--limit", "0"],
+        ["audit", "--limit", "1001"],
+        ["clear"],
         ["chat", "toy", " "],
         ["chat", "toy"],
         ["chat", "toy", "hi", "--temperature", "hot"],
