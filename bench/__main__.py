@@ -3,9 +3,11 @@
 import argparse
 import os
 import platform
+import signal
+import sys
 from pathlib import Path
 
-from bench import download, gateway, graft, inspect, scrape, speculation
+from bench import download, gateway, graft, inspect, many, scrape, speculation, streams, swap
 from orchestrator.servers import find_binary
 from orchestrator.settings import Settings
 
@@ -16,6 +18,9 @@ BENCHMARKS = {
     "graft": graft.run,
     "inspect": inspect.run,
     "download": download.run,
+    "streams": streams.run,
+    "swap": swap.run,
+    "many": many.run,
 }
 
 
@@ -29,6 +34,8 @@ def main() -> None:
     for name in arguments.names:
         if name not in BENCHMARKS:
             parser.error(f"there is no benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
+    # What was started is ended on the way out, also when a time limit ends us.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     settings = Settings()
     server = find_binary(arguments.server or settings.llama_server, settings.cache)
     print(f"{platform.machine()}, {os.cpu_count()} cores, {server.parent.name}")

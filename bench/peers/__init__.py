@@ -1,0 +1,1 @@
+"""What Slipstream is measured against, and servers that stand behind all of them."""
