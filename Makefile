@@ -29,9 +29,9 @@ lint: $(venv_stamp) ## ruff, mypy, shellcheck, hadolint, yamllint
 	@$(bin)/ruff check --quiet .
 	@$(bin)/ruff format --check --quiet . || { echo "error: unformatted files; format them with: make format" >&2; exit 1; }
 	@$(bin)/mypy
-	@$(bin)/shellcheck docker/base-image docker/check-server docker/engine scripts/venv scripts/lock-requirements .ci/run
+	@$(bin)/shellcheck docker/base-image docker/check-server docker/engine docker/llama-server-health scripts/venv scripts/lock-requirements .ci/run
 	@$(bin)/hadolint docker/Dockerfile
-	@$(bin)/yamllint -c .yamllint.yaml compose.yaml docker models
+	@$(bin)/yamllint -c .yamllint.yaml compose.yaml compose.docker.yaml docker models
 
 .PHONY: format
 format: $(venv_stamp) ## format the Python code
@@ -55,6 +55,12 @@ integration: $(venv_stamp) ## tests on the built server, and on a Docker engine 
 	    "*** SKIPPED: every test of the images and of compose.yaml. No Docker engine answers 'docker info'." \
 	    "*** Start one, or as root: make engine"; \
 	fi
+
+.PHONY: soak
+soak: $(venv_stamp) ## five minutes of storm over real servers; SOAK_SECONDS=300 SEED=1
+	@server=$${SLIPSTREAM_TEST_SERVER:-}; if [[ -z $$server ]]; then server=$$($(server) --print-path); fi; \
+	SLIPSTREAM_TEST_SERVER=$$server \
+	  $(bin)/python -m tests.support.storm --seconds $(or $(SOAK_SECONDS),300) --seed $(or $(SEED),1)
 
 .PHONY: bench
 bench: $(venv_stamp) ## measurements; ARGS="..." goes to python -m bench

@@ -6,9 +6,13 @@ What it does is written, as JSON, behind the GGUF that `--model` names (scripted
     starts           append the process id to this file
     lines            log lines written at once
     line_bytes       length of one more log line
+    flood_bytes      write this much to the log, in lines of 1,000 bytes, while it serves
+    flooded          make this file when that is done
+    says_port        name this port as its own when it listens
     ticks            log a line every 20 ms while waiting for `load_gate`
     load_gate        do not listen before this file exists
     exit_in_load     exit with this status instead of listening
+    exit_after_gate  the same, once `load_gate` is open
     signal_in_load   die of this signal instead of listening
     complaint        log line written before dying
     child            start a process that sleeps, and log its id
@@ -16,12 +20,20 @@ What it does is written, as JSON, behind the GGUF that `--model` names (scripted
     die_in_generation  die of SIGSEGV in the first generation
     die_in_answer    die of SIGSEGV when a request of `/v1` comes
     generation       status of the first generation's answer
+    generation_hang  do not answer a generation while this file exists
     draft_n          tokens drafted in a generation, also a list by slot
     slots            number of slots
     props            text of /props
+    slots_page       text of /slots; without it there is no such route
+    slots_hang       do not answer /slots while this file exists
+    alias            name that it says it serves, in place of the one it was given
+    any_key          take any key
     metrics          text of /metrics
     metrics_hang     do not answer /metrics while this file exists
     chunks           texts that a streamed answer consists of
+    chunk_bytes      with `chunk_count`: so many events of this size instead
+    chunk_count      how many; -1 for no end
+    sent             write to this file how many chunks of a streamed answer were sent, after each
     chunk_gate       do not send any chunk after the first before this file exists
     die_after_chunks die of SIGKILL in mid-stream
     answer_hang      do not answer a request of `/v1` while this file exists
@@ -30,12 +42,14 @@ What it does is written, as JSON, behind the GGUF that `--model` names (scripted
     closed           append a line to this file when a client has gone in mid-stream
 """
 
+import itertools
 import json
 import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -109,7 +123,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def authorized(self) -> bool:
-        if self.headers.get("Authorization") == f"Bearer {os.environ.get('LLAMA_API_KEY')}":
+        if self.script.get("any_key") or self.headers.get("Authorization") == f"Bearer {os.environ['LLAMA_API_KEY']}":
             return True
         self.answer('{"error": "wrong key"}', 401)
         return False
@@ -118,7 +132,13 @@ class Handler(BaseHTTPRequestHandler):
         if not self.authorized():
             return
         if self.path == "/props":
-            self.answer(self.script.get("props", json.dumps({"total_slots": self.script.get("slots", 1)})))
+            alias = self.script.get("alias", sys.argv[sys.argv.index("--alias") + 1])
+            props = {"total_slots": self.script.get("slots", 1), "model_alias": alias}
+            self.answer(self.script.get("props", json.dumps(props)))
+        elif self.path == "/slots" and "slots_page" in self.script:
+            while os.path.exists(self.script.get("slots_hang", "")):
+                time.sleep(POLL_SECONDS)
+            self.answer(self.script["slots_page"])
         elif self.path == "/metrics":
             while os.path.exists(self.script.get("metrics_hang", "")):
                 time.sleep(POLL_SECONDS)
@@ -148,6 +168,8 @@ class Handler(BaseHTTPRequestHandler):
     def generate(self, body: dict[str, Any]) -> None:
         if self.script.get("die_in_generation"):
             die(signal.SIGSEGV)
+        while os.path.exists(self.script.get("generation_hang", "")):
+            time.sleep(POLL_SECONDS)
         drafted = self.script.get("draft_n", 4)
         drafted = drafted[body.get("id_slot", 0)] if isinstance(drafted, list) else drafted
         timings = {"predicted_n": body["n_predict"], "draft_n": drafted}
@@ -159,12 +181,14 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         try:
-            for i, chunk in enumerate(self.script.get("chunks", ["data: {}\n\n", "data: [DONE]\n\n"])):
+            for i, chunk in enumerate(self.chunks()):
                 if i and "chunk_gate" in self.script:
                     self.wait_while_connected(self.script["chunk_gate"])
                 data = chunk.encode("latin-1")
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
                 self.wfile.flush()
+                if "sent" in self.script:
+                    Path(self.script["sent"]).write_text(str(i + 1))
             if self.script.get("die_after_chunks"):
                 die(signal.SIGKILL)
             self.wfile.write(b"0\r\n\r\n")
@@ -172,6 +196,13 @@ class Handler(BaseHTTPRequestHandler):
             if "closed" in self.script:
                 append(self.script["closed"], "closed")
             self.close_connection = True
+
+    def chunks(self) -> Iterator[str]:
+        if "chunk_bytes" not in self.script:
+            yield from self.script.get("chunks", ["data: {}\n\n", "data: [DONE]\n\n"])
+            return
+        chunk = f"data: {'x' * (self.script['chunk_bytes'] - 8)}\n\n"
+        yield from itertools.repeat(chunk) if self.script["chunk_count"] < 0 else [chunk] * self.script["chunk_count"]
 
     def wait_while_connected(self, path: str) -> None:
         self.connection.setblocking(False)
@@ -184,6 +215,14 @@ class Handler(BaseHTTPRequestHandler):
                     time.sleep(POLL_SECONDS)
         finally:
             self.connection.setblocking(True)
+
+
+def flood(script: dict[str, Any]) -> None:
+    line = b"x" * 999 + b"\n"
+    for _ in range(script["flood_bytes"] // len(line)):
+        sys.stderr.buffer.write(line)
+    sys.stderr.buffer.flush()
+    Path(script["flooded"]).touch()
 
 
 def load(script: dict[str, Any]) -> None:
@@ -209,6 +248,8 @@ def load(script: dict[str, Any]) -> None:
         if script.get("ticks"):
             say("loading")
         time.sleep(POLL_SECONDS)
+    if "exit_after_gate" in script:
+        sys.exit(script["exit_after_gate"])
 
 
 def main() -> None:
@@ -225,7 +266,9 @@ def main() -> None:
     server.daemon_threads = True
     if not script.get("ignore_term"):
         signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
-    say(f"main: server is listening on http://127.0.0.1:{server.server_port}")
+    say(f"main: server is listening on http://127.0.0.1:{script.get('says_port', server.server_port)}")
+    if "flood_bytes" in script:
+        threading.Thread(target=flood, args=(script,), daemon=True).start()
     server.serve_forever(poll_interval=POLL_SECONDS)
 
 

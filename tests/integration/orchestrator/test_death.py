@@ -42,8 +42,17 @@ class TestServer:
         assert "[DONE]" not in events
         error = json.loads(events[-1])["error"]
         assert (error["type"], error["code"]) == ("server_error", "upstream_failed")
-        eventually(lambda: house.view("endless")["state"] == "failed", "its end is seen", 3.0)
-        failure = house.view("endless")["failure"]
+        # It is wanted, so it comes back by itself.
+        eventually(lambda: house.view("endless")["state"] == "ready", "it is back")
+        assert house.view("endless")["pid"] != child.pid
+
+    def test_how_it_died_is_told(self, house: Orchestrator) -> None:
+        house.command("other", "stop").raise_for_status()
+        assert house.chat("other").status_code == 200
+        child = house.child("other")
+        os.kill(child.pid, signal.SIGKILL)
+        eventually(lambda: house.view("other")["state"] == "failed", "its end is seen", 3.0)
+        failure = house.view("other")["failure"]
         assert (failure["reason"], failure["exit_code"]) == ("killed", -9)
         assert "SIGKILL" in failure["message"]
 

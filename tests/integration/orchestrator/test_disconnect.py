@@ -1,7 +1,9 @@
 """A client that leaves frees what it holds within a second, and is counted."""
 
 import json
+import re
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -10,9 +12,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests import FAKE_SERVER
-from tests.integration.orchestrator.conftest import MakeOrchestrator
+from tests.integration.orchestrator.conftest import THREADS, MakeOrchestrator
 from tests.integration.orchestrator.streams import ENDLESS, MESSAGES, Background, open_stream
-from tests.support import Samples, eventually
+from tests.support import Samples, ToyBox, eventually
 from tests.support.orchestrator import ChildServer, Orchestrator, running_orchestrator
 from tests.support.scripted import write_script
 
@@ -101,6 +103,64 @@ def test_while_it_waits_for_a_slot(house: Orchestrator, child: ChildServer) -> N
         waiting.leave()
         eventually(lambda: cancelled(house, "endless") == before + 1, "it is counted", 1.0)
         eventually(lambda: deferred(child) == 0, "nobody waits", PLAIN_DEADLINE_SECONDS)
+
+
+def test_while_it_waits_in_our_queue(make_orchestrator: MakeOrchestrator, toys: ToyBox) -> None:
+    ours = make_orchestrator()
+    flags = THREADS | {"ctx_size": 1024, "parallel": 1, "context_shift": True}
+    ours.write_model("narrow", toys.pair().path, server=flags, limits={"concurrent": 1})
+    with running_orchestrator(ours), open_stream(ours, **ENDLESS | {"model": "narrow"}) as stream:
+        stream.begin()
+        waiting = Leaver(ours, **ENDLESS | {"model": "narrow"})
+        eventually(lambda: ours.view("narrow")["waiting"] == 1, "it waits")
+        waiting.leave()
+        eventually(lambda: cancelled(ours, "narrow") == 1, "it is counted", 1.0)
+        assert (ours.view("narrow")["waiting"], ours.view("narrow")["running"]) == (0, 1)
+
+
+CHUNK_BYTES = 64 << 10
+# Buffers of the kernel, for two connections over loopback, and ours.
+MOST_UNDER_WAY_BYTES = 24 << 20
+MOST_GROWTH_BYTES = 8 << 20
+
+
+def resident_bytes(house: Orchestrator) -> int:
+    found = re.search(r"^VmRSS:\s+(\d+) kB$", Path(f"/proc/{house.pid}/status").read_text(), re.M)
+    assert found is not None
+    return int(found[1]) << 10
+
+
+def test_a_client_that_does_not_read_holds_its_server_up_not_our_memory(
+    make_orchestrator: MakeOrchestrator, tmp_path: Path
+) -> None:
+    ours = make_orchestrator(FAKE_SERVER)
+    sent, closed, script = tmp_path / "sent", tmp_path / "closed", tmp_path / "flood.gguf"
+    fields = {"chunk_bytes": CHUNK_BYTES, "chunk_count": -1, "sent": str(sent), "closed": str(closed)}
+    write_script(script, fields)
+    ours.write_model("flood", script)
+
+    def sent_bytes() -> int:
+        return int(sent.read_text() or 0) * CHUNK_BYTES if sent.exists() else 0
+
+    def stands_still() -> bool:
+        before = sent_bytes()
+        time.sleep(0.5)
+        return 0 < before == sent_bytes()
+
+    with running_orchestrator(ours):
+        ours.start_model("flood")
+        before = resident_bytes(ours)
+        client = Leaver(ours, model="flood", stream=True)
+        eventually(stands_still, "the server waits for the client")
+        assert sent_bytes() < MOST_UNDER_WAY_BYTES
+        assert resident_bytes(ours) - before < MOST_GROWTH_BYTES
+        stood_at = sent_bytes()
+        while sent_bytes() < stood_at + 4 * MOST_UNDER_WAY_BYTES:
+            assert client.socket.recv(1 << 20)
+        assert resident_bytes(ours) - before < MOST_GROWTH_BYTES
+        client.leave()
+        eventually(closed.exists, "the server sees it leave", 1.0)
+        eventually(lambda: cancelled(ours, "flood") == 1, "it is counted", 1.0)
 
 
 def deferred(child: ChildServer) -> float:

@@ -1,15 +1,20 @@
 """What users have: plain HTTP and the openai client, streaming and not, against a real drafting server."""
 
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
 
+from tests import FAKE_SERVER
+from tests.integration.orchestrator.conftest import MakeOrchestrator
 from tests.integration.orchestrator.streams import MESSAGES, open_stream
-from tests.support.orchestrator import Orchestrator
+from tests.support.orchestrator import Orchestrator, running_orchestrator
+from tests.support.scripted import write_script
 
 pytestmark = pytest.mark.integration
 
@@ -183,6 +188,43 @@ def test_every_error_has_openais_shape(
     error = response.json()["error"]
     assert {"message", "type", "code"} <= set(error)
     assert str(house.home) not in response.text and "Traceback" not in response.text
+
+
+class TestWaiting:
+    """A stream that asks for a model which has yet to be loaded."""
+
+    @pytest.fixture
+    def slow(self, make_orchestrator: MakeOrchestrator, tmp_path: Path) -> Iterator[Orchestrator]:
+        ours = make_orchestrator(FAKE_SERVER, KEEP_ALIVE_SECONDS="0.1")
+        ours.write_model("slow", tmp_path / "slow.gguf")
+        with running_orchestrator(ours):
+            yield ours
+
+    def test_the_openai_client_waits_through_the_comments(self, slow: Orchestrator, tmp_path: Path) -> None:
+        gate = tmp_path / "gate"
+        chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "slow"}
+        choice = {"index": 0, "delta": {"content": "hello"}, "finish_reason": None}
+        events = [f"data: {json.dumps(chunk | {'choices': [choice]})}\n\n", "data: [DONE]\n\n"]
+        write_script(tmp_path / "slow.gguf", {"load_gate": str(gate), "chunks": events})
+        with httpx.stream(
+            "POST", f"{slow.base_url}/v1/chat/completions", json={"model": "slow", "stream": True}
+        ) as raw:
+            assert raw.headers["content-type"] == "text/event-stream"
+            assert next(raw.iter_lines()).startswith(": waiting for 'slow': ")
+            client = openai.OpenAI(base_url=f"{slow.base_url}/v1", api_key="none", max_retries=0)
+            stream = client.chat.completions.create(model="slow", messages=MESSAGES, stream=True)
+            gate.touch()
+            assert [piece.choices[0].delta.content for piece in stream] == ["hello"]
+
+    def test_a_load_that_fails_ends_the_stream_with_an_error(self, slow: Orchestrator, tmp_path: Path) -> None:
+        gate = tmp_path / "gate"
+        write_script(tmp_path / "slow.gguf", {"load_gate": str(gate), "exit_after_gate": 3})
+        client = openai.OpenAI(base_url=f"{slow.base_url}/v1", api_key="none", max_retries=0)
+        stream = client.chat.completions.create(model="slow", messages=MESSAGES, stream=True)
+        gate.touch()
+        with pytest.raises(openai.APIError) as caught:
+            list(stream)
+        assert caught.value.code == "server_start_failed" and "ended with status 3" in caught.value.message
 
 
 def test_many_answers_at_once_are_all_whole(house: Orchestrator) -> None:

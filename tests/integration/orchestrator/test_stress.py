@@ -9,8 +9,9 @@ import pytest
 
 from orchestrator.errors import SlipstreamError
 from orchestrator.schemas import Desired, ServerPut, ServerState, SwapRequest
+from orchestrator.servers.scheduling import Phase
 from tests.support.orchestrator import is_gone, processes_naming
-from tests.unit.conftest import World, fake_flags, world
+from tests.unit.conftest import World, ensure, fake_flags, until, world
 
 __all__ = ["fake_flags", "world"]
 pytestmark = pytest.mark.integration
@@ -30,7 +31,7 @@ class Walk:
 
     def command(self) -> Awaitable[None]:
         commands: list[Callable[[str], Awaitable[object]]] = [
-            *[self.manager.ensure] * 4,
+            *[self._ask] * 4,
             self.manager.start,
             self.manager.stop,
             self.manager.restart,
@@ -46,6 +47,9 @@ class Walk:
         with suppress(SlipstreamError):
             await command(model)
 
+    async def _ask(self, model: str) -> None:
+        await ensure(self.world, model)
+
     async def _swap(self, model: str) -> None:
         await self.manager.swap(SwapRequest(start=model))
 
@@ -56,7 +60,7 @@ class Walk:
         child = self.manager.server(model).child
         if child is not None:
             with suppress(ProcessLookupError):
-                child.process.kill()
+                child.kill()
 
     async def _fail(self, model: str) -> None:
         self.world.script(model, exit_in_load=1)
@@ -64,7 +68,7 @@ class Walk:
         self.world.script(model)
 
     async def _give_up(self, model: str) -> None:
-        request = asyncio.ensure_future(self.manager.ensure(model))
+        request = asyncio.ensure_future(ensure(self.world, model))
         await asyncio.wait({request}, timeout=self.random.random() / 5)
         request.cancel()
         with suppress(asyncio.CancelledError, SlipstreamError):
@@ -72,6 +76,14 @@ class Walk:
 
     def alive(self, model: str) -> list[int]:
         return [pid for pid in self.world.starts(model) if not is_gone(pid)]
+
+
+def is_settled(world: World, model: str) -> bool:
+    """Whether nothing of it comes or goes. What is wanted may rest after failures."""
+    server = world.manager.server(model)
+    moving = any(i.phase is not Phase.READY for i in server.instances)
+    is_due = world.manager.view(server).desired is Desired.RUNNING and not server.instances and not server.is_resting
+    return not moving and server.operation is None and not is_due
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -83,17 +95,18 @@ async def test_state_and_processes_agree(world: World, seed: int) -> None:
     for _ in range(COMMANDS):
         running.append(asyncio.ensure_future(walk.command()))
         await asyncio.sleep(walk.random.random() * 2 * PAUSE_SECONDS)
-        assert all(len(walk.alive(model)) <= 1 for model in MODELS), "two processes of one model"
+        # Two during a change of flags: the old one serves until the new one is ready.
+        assert all(len(walk.alive(model)) <= 2 for model in MODELS), "three processes of one model"
     async with asyncio.timeout(SETTLE_SECONDS):
         await asyncio.gather(*running)
         for model in MODELS:
-            await world.manager.server(model).settled()
+            await until(lambda m=model: is_settled(world, m), f"{model} has settled", SETTLE_SECONDS)  # type: ignore[misc]
     for model in MODELS:
         view = world.manager.view(world.manager.server(model))
         assert walk.alive(model) == ([view.pid] if view.state is ServerState.READY else []), view
         assert view.state in (ServerState.READY, ServerState.STOPPED, ServerState.FAILED)
         kept, flags = world.database.servers().get(model, (Desired.STOPPED, {}))
         assert (view.desired, view.flags) == (kept, flags)
-        assert not (view.state is ServerState.STOPPED and view.desired is Desired.RUNNING), view
+        assert not (view.state is ServerState.STOPPED and view.desired is Desired.RUNNING and not view.failure), view
     await world.manager.close()
     assert processes_naming(world.folder) == []
