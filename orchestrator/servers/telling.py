@@ -82,7 +82,7 @@ def wait_timeout(server: Server, seconds: float) -> SlipstreamError:
     """A request has waited long enough."""
     return SlipstreamError(
         Code.WAIT_TIMEOUT,
-        f"{server.model!r} took no request within {seconds:.0f} s: {waits_for(server) or 'others went before'}",
+        f"{server.model!r} took no request within {seconds:g} s: {waits_for(server) or 'others went before'}",
         retry_after_seconds=RETRY_SECONDS,
     )
 

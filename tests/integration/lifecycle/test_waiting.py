@@ -44,7 +44,7 @@ class TestStream:
             next(comments(stream))
             stage.gate("one").touch()
             (event,) = stream.events()
-            assert '"code":"server_start_failed"' in event and "error: broken" in event
+            assert '"code": "server_start_failed"' in event and "error: broken" in event
 
 
 class TestWait:
@@ -55,7 +55,7 @@ class TestWait:
             assert error_of(stage.chat("one")) == (503, "wait_timeout")
             with open_stream(stage, model="one") as stream:
                 (event,) = stream.events()
-            assert '"code":"wait_timeout"' in event
+            assert '"code": "wait_timeout"' in event
             assert stage.view("one")["waiting"] == 0
 
     def test_is_in_order_of_priority(self, make_stage: MakeStage) -> None:
