@@ -290,7 +290,7 @@ class Instance:
         while not child.listening.is_set():
             left = self._last_sign + limit - time.monotonic()
             if left <= 0:
-                raise NotReady("start_timeout", f"llama-server showed no progress for {limit:.0f} s while loading")
+                raise NotReady("start_timeout", f"llama-server showed no progress for {limit:g} s while loading")
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await child.listening.wait()

@@ -65,7 +65,7 @@ async def warm_up(
             work = _WORK if launch.spec_type != "none" else _PLAIN_WORK
             drafted = await asyncio.gather(*(_generate(client, child, i, work, timeout_seconds) for i in slots))
     except TimeoutError:
-        raise NotReady("not_ready", f"the first generation did not end within {timeout_seconds:.0f} s") from None
+        raise NotReady("not_ready", f"the first generation did not end within {timeout_seconds:g} s") from None
     except httpx.TransportError as e:
         raise NotReady("not_ready", f"the first generation failed: {e!r}", may_be_dead=True) from e
     except (httpx.HTTPError, KeyError, ValueError, TypeError) as e:

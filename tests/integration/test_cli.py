@@ -119,7 +119,7 @@ def test_preflight_knows_the_speculative_types_of_the_server(patched_server: Pat
 def test_swap_plans_then_does(orchestrator: Orchestrator) -> None:
     slipstream(orchestrator, "start", "toy")
     plan = as_json(orchestrator, "swap", "plain", "--flag", "ctx-size=1024", "--dry-run")
-    assert [(a["do"], a["model"]) for a in plan["actions"]] == [("stop", "toy"), ("start", "plain")]
+    assert [(a["do"], a["model"]) for a in plan["actions"]] == [("start", "plain"), ("stop", "toy")]
     assert orchestrator.view("toy")["state"] == "ready", "a dry run touches nothing"
     view = as_json(orchestrator, "swap", "plain", "--flag", "ctx-size=1024")
     assert (view["state"], view["flags"]) == ("ready", {"ctx-size": 1024})
