@@ -1,6 +1,5 @@
 """What becomes of requests that wait: comments while they do, an end to the wait, an order; and rest after failures."""
 
-import json
 import os
 import signal
 import time
