@@ -122,6 +122,12 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def end_headers(self) -> None:
+        # As llama-server does: who asked for the end of the connection hears that it comes.
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        super().end_headers()
+
     def authorized(self) -> bool:
         if self.script.get("any_key") or self.headers.get("Authorization") == f"Bearer {os.environ['LLAMA_API_KEY']}":
             return True

@@ -11,7 +11,7 @@ from tests.support.storm_house import furnish
 pytestmark = pytest.mark.integration
 
 REQUESTS = 200
-SECONDS = 20.0
+SECONDS = 15.0
 
 
 def test_a_storm_loses_nothing(patched_server: Path, toys: ToyBox, tmp_path: Path) -> None:
