@@ -61,8 +61,8 @@ def build_app(context: Context, gateway: Gateway) -> ASGIApp:
 @asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[Context]:
     """Everything an orchestrator owns. On leaving, neither a server nor a job's child is left."""
-    # Shorter than llama-server's own 5 s: it must never close a connection that we are about to use.
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=2.0)
+    # Our own calls to servers keep no connection; of those at work there may be as many as there are servers.
+    limits = httpx.Limits(max_connections=None)
     with (
         Database(settings.state_dir) as database,
         tempfile.TemporaryDirectory(prefix="slipstream-empty-") as empty,

@@ -23,16 +23,20 @@ ALWAYS = (
 )
 # A route with a model in its path.
 OF_A_MODEL = (Code.MODEL_NOT_FOUND,)
-# Whatever makes a server start or end.
-LIFECYCLE = (
-    *OF_A_MODEL,
-    Code.CONFLICT,
+# Why a server is not even started.
+NOT_PLANNED = (
     Code.MODEL_INCOMPLETE,
     Code.INVALID_FLAG,
     Code.INVALID_GGUF,
     Code.PREFLIGHT_FAILED,
     Code.HAZARD,
     Code.DOES_NOT_FIT,
+)
+# Whatever makes a server start or end.
+LIFECYCLE = (
+    *OF_A_MODEL,
+    Code.CONFLICT,
+    *NOT_PLANNED,
     Code.SERVER_START_FAILED,
     Code.SERVER_STOPPED,
     Code.QUARANTINED,

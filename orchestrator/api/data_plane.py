@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from orchestrator.api.answers import Answers, errors_as
+from orchestrator.api.answers import NOT_PLANNED, Answers, errors_as
 from orchestrator.errors import Code
 from orchestrator.gateway.dialects import Dialect
 from orchestrator.gateway.reply import SSE
@@ -16,12 +16,7 @@ _ERRORS = (
     *_DOOR,
     Code.MODEL_NOT_FOUND,
     Code.REQUEST_TOO_LARGE,
-    Code.MODEL_INCOMPLETE,
-    Code.INVALID_FLAG,
-    Code.INVALID_GGUF,
-    Code.PREFLIGHT_FAILED,
-    Code.HAZARD,
-    Code.DOES_NOT_FIT,
+    *NOT_PLANNED,
     Code.QUEUE_FULL,
     Code.UPSTREAM_FAILED,
     Code.HOST_FAILED,

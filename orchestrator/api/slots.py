@@ -10,6 +10,7 @@ from orchestrator.api.answers import OF_A_MODEL, errors
 from orchestrator.api.context import Context, ContextDep, ModelPath
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.schemas import SlotList, SlotView
+from orchestrator.servers import own_headers
 
 router = APIRouter(tags=["servers"])
 
@@ -44,9 +45,7 @@ async def _slots(context: Context, name: str) -> tuple[SlotView, ...]:
         )
     child = serving.running_child()
     try:
-        response = await context.client.get(
-            f"{child.url}/slots", headers={"authorization": child.authorization}, timeout=_TIMEOUT_SECONDS
-        )
+        response = await context.client.get(f"{child.url}/slots", headers=own_headers(child), timeout=_TIMEOUT_SECONDS)
     except httpx.TimeoutException as e:
         raise SlipstreamError(Code.UPSTREAM_TIMEOUT, f"the server of {server.model!r} did not tell its slots") from e
     except httpx.HTTPError as e:

@@ -16,7 +16,7 @@ from orchestrator.gateway.models import models_answer
 from orchestrator.gateway.racing import unless
 from orchestrator.gateway.reply import Reply
 from orchestrator.gateway.routes import ROUTES, dialect_of, listed_model
-from orchestrator.servers import Manager
+from orchestrator.servers import Manager, shutting_down
 from orchestrator.telemetry import Requests
 
 _log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Gateway:
         except asyncio.CancelledError:
             # The ASGI server gives up on answers when its shutdown takes too long.
             if reply.has_begun:
-                await reply.fail(SlipstreamError(Code.SHUTTING_DOWN, "the orchestrator is shutting down"))
+                await reply.fail(shutting_down())
             raise
         except Exception:
             _log.exception("%s %s failed", scope["method"], path)

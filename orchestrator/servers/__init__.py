@@ -11,9 +11,11 @@ from orchestrator.servers.lease import Lease
 from orchestrator.servers.manager import Manager
 from orchestrator.servers.memory import Observed
 from orchestrator.servers.opening import Opening
+from orchestrator.servers.readiness import own_headers
 from orchestrator.servers.scrape import snapshots
 from orchestrator.servers.server import Server
 from orchestrator.servers.supply import Supply
+from orchestrator.servers.telling import shutting_down
 from orchestrator.servers.wanted import Wanted
 
 __all__ = [
@@ -32,6 +34,8 @@ __all__ = [
     "Wanted",
     "child_environment",
     "find_binary",
+    "own_headers",
     "read_flags",
+    "shutting_down",
     "snapshots",
 ]

@@ -158,4 +158,4 @@ def _before(server: Server) -> _Before | None:
     instance = server.serving or server.coming
     if instance is None:
         return None
-    return _Before(server, (instance.goal,), int(instance.version.rpartition(".")[2]))
+    return _Before(server, (instance.goal,), instance.generation)

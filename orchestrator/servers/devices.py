@@ -4,9 +4,8 @@ import re
 from pathlib import Path
 
 from orchestrator.servers.cgroups import memory_limit_bytes
-from orchestrator.servers.drivers.base import Device
+from orchestrator.servers.drivers.base import HOST, Device
 
-HOST = "host"
 _MIB = 1 << 20
 # `  CUDA0: NVIDIA GeForce RTX 5090 (32109 MiB, 31500 MiB free)`: common_print_available_devices in common/arg.cpp.
 _DEVICE = re.compile(

@@ -8,7 +8,8 @@ from orchestrator.schemas import Failure
 
 # Lines worth looking at: what follows a failed assertion is a backtrace of some dozens.
 LINES_TO_CLASSIFY = 300
-_TAIL_LINES = 20
+# How many of them a client may see.
+TAIL_LINES = 20
 _SHELL_SIGNALS = range(129, 129 + 64)
 # Who gets one of these was ended by somebody, whatever it logged before.
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -74,7 +75,7 @@ def classify(exit_code: int | None, lines: Sequence[str], *, oom: bool = False, 
     LINES_TO_CLASSIFY. `oom`: the kernel is known to have killed it for lack of memory; `ours`: we killed it.
     """
     kept = [line for line in lines if not _BACKTRACE.search(line)]
-    number = _signal_of(exit_code)
+    number = 0 if exit_code is None else max(0, -exit_code_of(exit_code))
     reason, end = "killed" if number else "exited", _ending(exit_code, number, ours=ours)
     said = next((line for line in reversed(kept) if _COMPLAINT.search(line)), "")
     if oom:
@@ -88,7 +89,7 @@ def classify(exit_code: int | None, lines: Sequence[str], *, oom: bool = False, 
         reason=reason,
         message=f"{end}: {said}" if said else end,
         exit_code=exit_code,
-        log_tail=tuple(kept[-_TAIL_LINES:]),
+        log_tail=tuple(kept[-TAIL_LINES:]),
     )
 
 
@@ -106,11 +107,9 @@ def _told(lines: Sequence[str]) -> tuple[str, str] | None:
     return None
 
 
-def _signal_of(exit_code: int | None) -> int:
-    """The signal that ended it; 0 when none did."""
-    if exit_code is None:
-        return 0
-    return -exit_code if exit_code < 0 else exit_code - 128 if exit_code in _SHELL_SIGNALS else 0
+def exit_code_of(status: int) -> int:
+    """An exit status as Python tells it: negative for a signal, which an engine or a shell adds to 128."""
+    return 128 - status if status in _SHELL_SIGNALS else status
 
 
 def _ending(exit_code: int | None, number: int, *, ours: bool) -> str:

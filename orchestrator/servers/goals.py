@@ -75,7 +75,7 @@ class Goals:
         usable = tuple(replace(d, free_bytes=host.budgets.get(d.name, d.free_bytes)) for d in devices)
         measured = self.observed.needs(launch.key, host.name)
         held = await asyncio.to_thread(needs, resolved, launch.flags, usable, spec.place, measured)
-        goal = Goal(host, launch, held, is_known=measured is not None)
+        goal = Goal(host, launch, held, self.observed.load_seconds(launch.key, host.name))
         over = [
             f"{name} needs {size / _MIB:,.0f} MiB of {host.budgets[name] / _MIB:,.0f} MiB on {host.name!r}"
             for name, size in goal.needs.items()

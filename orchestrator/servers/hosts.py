@@ -27,30 +27,42 @@ class Host:
     @property
     def accelerators(self) -> tuple[str, ...]:
         """Names of its devices other than RAM."""
-        return tuple(d.name for d in self.devices if d.kind != "host")
+        return tuple(d.name for d in self.devices if d.is_accelerator)
 
     def add_held(self, needs: Needs) -> None:
         """A server that was taken over held this when the memory was looked at, so it was not free."""
         for device in self.devices:
-            if device.name in self.accelerators and device.name not in self.configured:
+            if device.is_accelerator and device.name not in self.configured:
                 held = self.budgets.get(device.name, device.free_bytes) + needs.get(device.name, 0)
                 self.budgets[device.name] = min(device.total_bytes, held)
 
     def given(self, place: Place) -> tuple[Device, ...]:
         """The devices that a model may use: RAM, and the accelerators its model file names, or all."""
-        return tuple(d for d in self.devices if d.kind == "host" or not place.devices or d.name in place.devices)
+        return tuple(d for d in self.devices if not d.is_accelerator or not place.devices or d.name in place.devices)
 
 
 @dataclass(frozen=True)
 class Goal:
-    """One way to run a model: as this launch, on this host, holding this memory. `is_known`: it has been ready so."""
+    """One way to run a model: as this launch, on this host, holding this memory.
+
+    `load_seconds` is what its last load took; None when it has never been ready so.
+    """
 
     host: Host
     launch: Launch
     needs: Needs
-    is_known: bool = False
+    load_seconds: float | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it has been ready so before."""
+        return self.load_seconds is not None
+
+    def version(self, generation: int) -> str:
+        """What tells its instances from those of another; a restart makes a new generation of the same."""
+        return f"{self.launch.key}.{generation}"
 
     @property
     def devices(self) -> tuple[str, ...]:
         """Accelerators that the server gets."""
-        return tuple(d.name for d in self.host.given(self.launch.spec.place) if d.kind != "host")
+        return tuple(d.name for d in self.host.given(self.launch.spec.place) if d.is_accelerator)

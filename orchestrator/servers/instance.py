@@ -17,8 +17,7 @@ from prometheus_client import Metric
 
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.schemas import Failure, InstanceView, ServerState
-from orchestrator.servers.devices import HOST
-from orchestrator.servers.drivers.base import Child, Device, Found, Order
+from orchestrator.servers.drivers.base import HOST, Child, Device, Found, Order
 from orchestrator.servers.hosts import Goal
 from orchestrator.servers.lease import Lease
 from orchestrator.servers.logs import LogBuffer
@@ -58,7 +57,7 @@ class Instance:
         self,
         number: int,
         goal: Goal,
-        version: str,
+        generation: int,
         log: LogBuffer,
         runtime: Runtime,
         why: str,
@@ -66,7 +65,7 @@ class Instance:
     ) -> None:
         self.number = number
         self.goal = goal
-        self.version = version
+        self.generation = generation
         self.log = log
         self.phase: Phase | None = Phase.LOADING
         self.why = why
@@ -98,6 +97,11 @@ class Instance:
     def model(self) -> str:
         """Name of the model."""
         return self.goal.launch.spec.name
+
+    @property
+    def version(self) -> str:
+        """What it runs as: see Goal.version."""
+        return self.goal.version(self.generation)
 
     @property
     def needs(self) -> Needs:
@@ -209,7 +213,7 @@ class Instance:
             # Where another one came or went meanwhile, the change of free memory tells nothing about this one.
             if not (is_alone and host.moves == moves):
                 before = ()
-            if measured := await measure(host.driver, child, before):
+            if measured := await measure(self._devices, child, before):
                 self.measured = dict(self.goal.needs) | measured
         finally:
             host.loading -= 1
@@ -218,7 +222,7 @@ class Instance:
         """Its child, once it has loaded and warmed up; None when somebody has told it to stop before."""
         goal, driver = self.goal, self.goal.host.driver
         first_line = self.log.count
-        order = Order(self.model, goal.launch, goal.devices, self.log, self._sign)
+        order = Order(self.model, goal.launch, self.log, self._sign)
         self._sign()
         self.child = child = await (driver.start(order) if adopted is None else driver.adopt(adopted, order))
         self._on_change(self)
@@ -228,7 +232,7 @@ class Instance:
         self._is_warming = True
         self._on_change(self)
         client, limit = self._runtime.client, self._runtime.start_timeout_seconds
-        said = self.log.tail(self.log.count - first_line)
+        said = self.log.tail(self.log.count, after=first_line)
         warming = warm_up(client, child, goal.launch, limit, goal.devices, said, is_known=goal.is_known)
         self.slots = await self._while_alive(child, warming) or 0
         if self._stopping.is_set():
@@ -263,7 +267,7 @@ class Instance:
             if child is not None:
                 await self._stopped(child)
             if held and child is not None:
-                await until_back(host.driver, before, held, lambda: host.loading == 0, _MEMORY_TIMEOUT_SECONDS)
+                await until_back(self._devices, before, held, lambda: host.loading == 0, _MEMORY_TIMEOUT_SECONDS)
         except Exception as e:
             _log.error("the server of %r could not be ended cleanly", self.model, exc_info=e)
         host.moves += 1
@@ -337,7 +341,7 @@ class Instance:
         self.since, self.since_unix = time.monotonic(), time.time()
         if phase is Phase.READY:
             self.idle_since = self.since
-            self.since_ready = time.monotonic()
+            self.since_ready = self.since
         self._on_change(self)
 
     def _sign(self) -> None:

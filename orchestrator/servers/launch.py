@@ -44,8 +44,8 @@ _ANYWHERE = Site()
 class Launch:
     """Everything that decides how a server runs. Two equal launches need no restart.
 
-    The address stands not in `argv`: the driver of `host` chooses it. `flags` are those of `argv` that can be set.
-    `devices` are the accelerators it is bound to, none when it may use all; in a container they have other names.
+    The address stands not in `argv`: the driver of `host` chooses it (`argv_at`). `flags` are those of `argv` that can
+    be set. `devices` are the accelerators it is bound to, none when it may use all.
     """
 
     spec: ModelSpec = field(compare=False)
@@ -69,6 +69,18 @@ class Launch:
             [str(self.target), str(self.drafter), self.argv, self.host, self.image, self.devices, self.erases]
         )
         return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+    def argv_at(self, host: str, port: int, scratch: str) -> list[str]:
+        """All arguments of a server that listens at an address; `scratch` is a folder that it may write to."""
+        argv = ["--host", host, "--port", str(port)]
+        if self.devices:
+            # In front, so that an operator's own --device goes before it.
+            argv += ["--device", ",".join(self.devices)]
+        argv += self.argv
+        if self.erases:
+            # llama-server empties slots only where it may also save them; nobody but us can ask it to.
+            argv += ["--slot-save-path", scratch]
+        return argv
 
     @property
     def spec_type(self) -> str:
@@ -97,7 +109,7 @@ def plan_launch(
         architecture=resolved.architecture,
         spec_types=tuple(spec.speculation.type.split(",")),
         flags=flags,
-        kinds=tuple(d.kind for d in site.devices if d.kind != "host"),
+        kinds=tuple(d.kind for d in site.devices if d.is_accelerator),
         build=table.build,
         is_patched=table.is_patched,
     )

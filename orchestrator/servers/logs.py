@@ -24,8 +24,9 @@ class LogBuffer:
             if not queue.full():
                 queue.put_nowait(line)
 
-    def tail(self, lines: int) -> tuple[str, ...]:
-        """The last `lines` lines, oldest first."""
+    def tail(self, lines: int, *, after: int = 0) -> tuple[str, ...]:
+        """The last `lines` lines, oldest first; none of the first `after` that were ever added."""
+        lines = min(lines, self.count - after)
         return tuple(self._lines)[-lines:] if lines > 0 else ()
 
     async def follow(self, lines: int) -> AsyncIterator[str]:

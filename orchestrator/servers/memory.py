@@ -2,14 +2,13 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.db import Database
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.schemas import FlagValue, Place
-from orchestrator.servers.devices import HOST
-from orchestrator.servers.drivers.base import Child, Device, Driver
+from orchestrator.servers.drivers.base import HOST, Child, Device
 from orchestrator.servers.estimates import estimated
 from orchestrator.servers.files import Resolved
 from orchestrator.servers.spread import spread
@@ -20,6 +19,8 @@ _SHARE_OF_RAM = 0.9
 _SHARE_BACK = 0.8
 _POLL_SECONDS = 0.2
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB)?")
+Look = Callable[[], Awaitable[Sequence[Device]]]
+"""Asks what is free on the devices of a host now."""
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": _MIB, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
@@ -74,21 +75,21 @@ class Observed:
         self._known[launch, host] = (most, load_seconds)
 
 
-async def measure(driver: Driver, child: Child, before: Sequence[Device]) -> dict[str, int]:
+async def measure(look: Look, child: Child, before: Sequence[Device]) -> dict[str, int]:
     """Bytes by device that a server holds; `before` is what was free when it was started. Empty when unknown."""
     held = {}
     host = await child.host_bytes()
     if host is not None:
         held[HOST] = host
-    had = {d.name: d.free_bytes for d in before if d.kind != HOST}
+    had = {d.name: d.free_bytes for d in before if d.is_accelerator}
     if had:
-        now = {d.name: d.free_bytes for d in await driver.devices()}
+        now = {d.name: d.free_bytes for d in await look()}
         held |= {name: max(0, free - now[name]) for name, free in had.items() if name in now}
     return held
 
 
 async def until_back(
-    driver: Driver,
+    look: Look,
     before: Sequence[Device],
     held: Mapping[str, int],
     is_quiet: Callable[[], bool],
@@ -103,7 +104,7 @@ async def until_back(
     try:
         async with asyncio.timeout(timeout_seconds):
             while is_quiet():
-                now = {d.name: d.free_bytes for d in await driver.devices()}
+                now = {d.name: d.free_bytes for d in await look()}
                 if all(now.get(n, 0) - had.get(n, 0) >= size * _SHARE_BACK for n, size in held.items() if n in had):
                     return True
                 await asyncio.sleep(_POLL_SECONDS)
@@ -116,8 +117,8 @@ def budgets(devices: Sequence[Device], configured: Mapping[str, int]) -> dict[st
     """What servers may hold by device: as configured, else most of the RAM, and what accelerators have free."""
     return {
         d.name: configured[d.name] if d.name in configured
-        else int(d.total_bytes * _SHARE_OF_RAM) if d.kind == HOST
-        else d.free_bytes
+        else d.free_bytes if d.is_accelerator
+        else int(d.total_bytes * _SHARE_OF_RAM)
         for d in devices
     }  # fmt: skip
 

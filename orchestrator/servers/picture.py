@@ -7,7 +7,7 @@ from orchestrator.schemas import Desired, Keep, ModelSpec
 from orchestrator.servers import scheduling
 from orchestrator.servers.hosts import Goal, Host
 from orchestrator.servers.instance import Instance, Runtime
-from orchestrator.servers.scheduling import Model, Option, Phase, Rules, World
+from orchestrator.servers.scheduling import Model, Option, Rules, World
 from orchestrator.servers.server import Server
 from orchestrator.servers.wanted import Wanted
 
@@ -33,9 +33,7 @@ class Picture:
 
     def now(self, servers: Mapping[str, Server]) -> World:
         """Everything as it is."""
-        held = {other.model for s in servers.values() if s.operation for other in s.operation.replaces}
-        models = tuple(self._model(s, held=s.model in held) for s in servers.values() if self._counts(s))
-        return self._world(servers, models)
+        return self._world(servers, tuple(self._model(s) for s in servers.values() if self._counts(s)))
 
     def with_asked(
         self,
@@ -47,10 +45,9 @@ class Picture:
     ) -> World:
         """Everything as it would be after a command for `server`."""
         others = tuple(self._model(s) for s in servers.values() if s is not server and self._counts(s))
-        generation = server.generation + fresh
         asked = Model(
             name=server.model,
-            options=tuple(Option(g.host.name, f"{g.launch.key}.{generation}", g.needs) for g in goals),
+            options=_options(goals, server.generation + fresh),
             asked=True,
             replaces=tuple(other.model for other in replaces),
             group=self._keep(server).group,
@@ -77,16 +74,15 @@ class Picture:
     def _is_wanted(self, server: Server) -> bool:
         return self._wanted[server.model].desired is Desired.RUNNING or self._keep(server).preload
 
-    def _model(self, server: Server, *, held: bool = False) -> Model:
+    def _model(self, server: Server) -> Model:
         keep, operation = self._keep(server), server.operation
         leaving = operation is not None and operation.leaving
-        waiting = 0 if held else len(server.waiting)
         return Model(
             name=server.model,
-            options=tuple(Option(g.host.name, server.version(g), g.needs) for g in server.goals),
-            wanted=not held and self._is_wanted(server) and self._spec(server.model) is not None,
-            waiting=waiting,
-            waiting_since=server.waiting[0].since if waiting else 0.0,
+            options=_options(server.goals, server.generation),
+            wanted=self._is_wanted(server) and self._spec(server.model) is not None,
+            waiting=len(server.waiting),
+            waiting_since=server.waiting[0].since if server.waiting else 0.0,
             turn_ended=server.turn_ended,
             # One that has just failed is not tried again: the operation ends with it.
             asked=operation is not None and not leaving and not any(map(server.is_failing, server.instances)),
@@ -104,9 +100,15 @@ class Picture:
         return _DEFAULT_KEEP if spec is None else spec.keep
 
 
+def _options(goals: tuple[Goal, ...], generation: int) -> tuple[Option, ...]:
+    return tuple(Option(goal.host.name, goal.version(generation), goal.needs) for goal in goals)
+
+
 def _pictured(instance: Instance) -> scheduling.Instance:
     assert instance.phase is not None
-    guess = sum(instance.needs.values()) / _GUESSED_BYTES_PER_SECOND
+    load_seconds = instance.start_seconds if instance.start_seconds is not None else instance.goal.load_seconds
+    if load_seconds is None:
+        load_seconds = sum(instance.needs.values()) / _GUESSED_BYTES_PER_SECOND
     return scheduling.Instance(
         id=instance.number,
         model=instance.model,
@@ -114,9 +116,9 @@ def _pictured(instance: Instance) -> scheduling.Instance:
         launch=instance.version,
         needs=instance.needs,
         phase=instance.phase,
-        since=instance.since if instance.phase is not Phase.READY else instance.since_ready,
+        since=instance.since,
         running=len(instance.leases),
         idle_since=instance.idle_since,
-        load_seconds=guess if instance.start_seconds is None else instance.start_seconds,
+        load_seconds=load_seconds,
         drain_until=instance.drain_until,
     )

@@ -57,7 +57,7 @@ async def warm_up(
     try:
         async with asyncio.timeout(timeout_seconds):
             await _check_key(client, child)
-            props = (await client.get(f"{child.url}/props", headers=_headers(child))).raise_for_status().json()
+            props = (await client.get(f"{child.url}/props", headers=own_headers(child))).raise_for_status().json()
             _check_alias(props, launch)
             slots = range(int(props["total_slots"]))
             if _NO_GENERATION & set(launch.argv) or (is_known and launch.spec_type == "none"):
@@ -81,7 +81,7 @@ async def read_metrics(client: httpx.AsyncClient, child: Child, timeout_seconds:
     """The server's own exposition; empty when it gives none in time, which the page then shows."""
     try:
         async with asyncio.timeout(timeout_seconds):
-            response = await client.get(f"{child.url}/metrics", headers=_headers(child))
+            response = await client.get(f"{child.url}/metrics", headers=own_headers(child))
         return parse_child_metrics(response.raise_for_status().text)
     except (TimeoutError, httpx.HTTPError, SlipstreamError):
         return ()
@@ -109,7 +109,8 @@ def _check_alias(props: Any, launch: Launch) -> None:
         raise NotReady("port", f"another server answers on its port: one of {str(alias)[:100]!r}")
 
 
-def _headers(child: Child) -> dict[str, str]:
+def own_headers(child: Child) -> dict[str, str]:
+    """Headers of our own calls to a server."""
     # No connection is kept: an open one holds up llama-server's end by a tenth of a second.
     return {"authorization": child.authorization, "connection": "close"}
 
@@ -127,7 +128,9 @@ async def _generate(
         "ignore_eos": True,
         "cache_prompt": False,
     }
-    response = await client.post(f"{child.url}/completion", json=body, headers=_headers(child), timeout=timeout_seconds)
+    response = await client.post(
+        f"{child.url}/completion", json=body, headers=own_headers(child), timeout=timeout_seconds
+    )
     if response.status_code != 200:
         raise NotReady(
             "not_ready", f"the first generation on slot {slot} got {response.status_code}: {response.text[:300]}"

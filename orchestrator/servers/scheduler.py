@@ -7,7 +7,7 @@ stale look at state ever gates a change.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 
 from orchestrator.errors import SlipstreamError
@@ -136,26 +136,24 @@ class Scheduler:
             self.fail_waiting(server, shutting_down())
             if server.operation is not None and not server.operation.leaving:
                 server.operation.fail(shutting_down())
-            for instance in server.instances:
-                if instance.phase is Phase.LOADING:
-                    instance.stop("the orchestrator is shutting down", shutting_down())
+        for instance in self._instances():
+            if instance.phase is Phase.LOADING:
+                instance.stop("the orchestrator is shutting down", shutting_down())
 
     async def close(self) -> None:
         """End every server; nothing starts after this."""
         self.begin_close()
         if self._timer is not None:
             self._timer.cancel()
-        lives = [i.life for s in self.servers.values() for i in s.instances if i.life is not None]
-        for server in self.servers.values():
-            for instance in server.instances:
-                instance.stop("the orchestrator is shutting down", shutting_down())
+        lives = [instance.life for instance in self._instances() if instance.life is not None]
+        for instance in self._instances():
+            instance.stop("the orchestrator is shutting down", shutting_down())
         await asyncio.gather(*lives, *self._background)
 
     def kill(self) -> None:
         """End every process at once; `close` then has nothing to wait for."""
-        for server in self.servers.values():
-            for instance in server.instances:
-                instance.kill()
+        for instance in self._instances():
+            instance.kill()
 
     def poke(self) -> None:
         """Something has changed: decide anew, once for everything that changes in this turn of the loop."""
@@ -185,7 +183,7 @@ class Scheduler:
     def _do(self, action: Start | Drain | Stop) -> None:
         if isinstance(action, Start):
             server = self.servers[action.model]
-            goals = {(goal.host.name, server.version(goal)): goal for goal in server.goals}
+            goals = {(goal.host.name, goal.version(server.generation)): goal for goal in server.goals}
             self._start(server, goals[action.option.host, action.option.launch], action.why)
             return
         instance = self._instance(action.instance)
@@ -206,7 +204,7 @@ class Scheduler:
 
     def _start(self, server: Server, goal: Goal, why: str, found: Found | None = None) -> None:
         number = next(self._numbers)
-        instance = Instance(number, goal, server.version(goal), server.log, self._runtime, why, self._changed)
+        instance = Instance(number, goal, server.generation, server.log, self._runtime, why, self._changed)
         server.instances.append(instance)
         server.starts += found is None
         self._tell(instance)
@@ -333,8 +331,11 @@ class Scheduler:
         self._timer = None
         self.poke()
 
+    def _instances(self) -> Iterator[Instance]:
+        return (instance for server in self.servers.values() for instance in server.instances)
+
     def _instance(self, number: int) -> Instance:
-        return next(i for s in self.servers.values() for i in s.instances if i.number == number)
+        return next(instance for instance in self._instances() if instance.number == number)
 
     def _limits(self, model: str) -> Limits:
         spec = self._spec(model)

@@ -131,13 +131,9 @@ class Server:
         """Requests that run on it."""
         return sum(len(i.leases) for i in self.instances)
 
-    def version(self, goal: Goal) -> str:
-        """What tells the instances of one goal from those of another; a restart makes a new version of the same."""
-        return f"{goal.launch.key}.{self.generation}"
-
     def is_current(self, instance: Instance) -> bool:
         """Whether an instance runs as what is wanted now."""
-        return any(instance.version == self.version(goal) for goal in self.goals)
+        return any(instance.version == goal.version(self.generation) for goal in self.goals)
 
     def forgive(self) -> None:
         """Forget earlier failures: an operator has spoken."""

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.schemas import FlagValue
-from orchestrator.servers.devices import HOST
-from orchestrator.servers.drivers.base import Device
+from orchestrator.servers.drivers.base import HOST, Device
 
 _MIB = 1 << 20
 # Of a CUDA or ROCm context: on its device, and in RAM. Not measured here, where there is none; usual figures.
@@ -45,7 +44,7 @@ class Shares:
 
 def spread(load: Load, process_bytes: int, flags: Mapping[str, FlagValue], devices: Sequence[Device]) -> Shares:
     """Shares of a load. `free_bytes` of an accelerator is what may be used of it."""
-    chosen = _chosen(flags, [d for d in devices if d.kind != HOST])
+    chosen = _chosen(flags, [d for d in devices if d.is_accelerator])
     layers = whole_number(flags.get("gpu-layers"))
     if not chosen or layers == 0:
         return Shares({HOST: process_bytes + load.weights + load.cache + load.compute}, {HOST: load.weights})

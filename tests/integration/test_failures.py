@@ -57,7 +57,7 @@ class Starter:
     async def _start(self, model: Path, *more: str) -> ProcessChild:
         spec = ModelSpec(name="m", source=PathSource(path="m.gguf"))
         argv = ("--model", str(model), "--offline", "--threads", "1", "--spec-draft-threads", "1", *more)
-        order = Order("m", Launch(spec, model, None, argv), (), self.log, lambda: None)
+        order = Order("m", Launch(spec, model, None, argv), self.log, lambda: None)
         return await ProcessDriver(self.binary, self.folder, "test").start(order)
 
 

@@ -12,15 +12,23 @@ from orchestrator.servers.logs import LogBuffer
 if TYPE_CHECKING:
     from orchestrator.servers.launch import Launch
 
+HOST = "host"
+"""Name and kind of RAM among the devices of a host."""
+
 
 @dataclass(frozen=True)
 class Device:
-    """Memory of a host as its llama-server names it; `host` is RAM. `kind` is cuda, rocm, vulkan, … or host."""
+    """Memory of a host as its llama-server names it; HOST is RAM. `kind` is cuda, rocm, vulkan, … or HOST."""
 
     name: str
     kind: str
     total_bytes: int
     free_bytes: int
+
+    @property
+    def is_accelerator(self) -> bool:
+        """Whether it is anything but RAM."""
+        return self.kind != HOST
 
 
 @dataclass(frozen=True)
@@ -29,7 +37,6 @@ class Order:
 
     model: str
     launch: "Launch"
-    devices: tuple[str, ...]
     log: LogBuffer
     on_line: Callable[[], None]
 

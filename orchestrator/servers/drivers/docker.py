@@ -11,9 +11,9 @@ from docker.errors import APIError, NotFound
 
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.schemas.hosts import HostSpec
-from orchestrator.servers.devices import HOST, parse_devices
+from orchestrator.servers.devices import parse_devices
 from orchestrator.servers.drivers import docker_container as made
-from orchestrator.servers.drivers.base import Device, Found, Order
+from orchestrator.servers.drivers.base import HOST, Device, Found, Order
 from orchestrator.servers.drivers.docker_child import DockerChild
 from orchestrator.servers.drivers.docker_engine import Engine, Gone
 from orchestrator.servers.drivers.docker_files import Binds, own_container
@@ -95,14 +95,7 @@ class DockerDriver:
         await self._ensure_network()
         image = await self._images.get(launch.image)
         mounts = await asyncio.to_thread(self._binds.of, launch)
-        argv = ["--host", "0.0.0.0", "--port", str(made.PORT)]
-        if launch.devices:
-            # In front, so that an operator's own --device goes before it.
-            argv += ["--device", ",".join(launch.devices)]
-        argv += launch.argv
-        if launch.erases:
-            # llama-server empties slots only where it may also save them; nobody but us can ask it to.
-            argv += ["--slot-save-path", made.SCRATCH]
+        argv = launch.argv_at("0.0.0.0", made.PORT, made.SCRATCH)
         api_key = secrets.token_urlsafe(24)
         labels = {made.OWNER: self._owner, made.MODEL: order.model, made.LAUNCH: launch.key}
         labels[made.TERMS] = made.terms_of(self.spec)

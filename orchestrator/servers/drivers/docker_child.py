@@ -9,14 +9,12 @@ from typing import Any
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.schemas import Failure
 from orchestrator.servers.drivers.base import Order
-from orchestrator.servers.drivers.docker_container import exit_code_of
 from orchestrator.servers.drivers.docker_engine import Engine, Gone
 from orchestrator.servers.drivers.docker_log import Follower
-from orchestrator.servers.failures import classify
+from orchestrator.servers.failures import LINES_TO_CLASSIFY, TAIL_LINES, classify, exit_code_of
 
 Json = dict[str, Any]
 _LISTENING = "listening on http://"
-_TAIL_LINES = 20
 # How often the engine is asked how a container is, beside the end of its log, which tells of its end at once.
 _LOOK_SECONDS = 2.0
 # How long a log that brings nothing more is waited for, and how long one that still does.
@@ -99,8 +97,7 @@ class DockerChild:
 
     def tail(self) -> tuple[str, ...]:
         """The last lines of this very container: the log goes back to those before it."""
-        log = self._order.log
-        return log.tail(min(_TAIL_LINES, log.count - self._first_line))
+        return self._order.log.tail(TAIL_LINES, after=self._first_line)
 
     async def host_bytes(self) -> int | None:
         """Resident memory of its processes, file pages of mapped weights included."""
@@ -119,7 +116,8 @@ class DockerChild:
                 log_tail=self.tail(),
             )
         oom = bool(self._state.get("OOMKilled")) and self._exit_code == _KILLED
-        return classify(self._exit_code, self.tail(), oom=oom, ours=self._killed)
+        lines = self._order.log.tail(LINES_TO_CLASSIFY, after=self._first_line)
+        return classify(self._exit_code, lines, oom=oom, ours=self._killed)
 
     async def _ended_within(self, seconds: float) -> None:
         with suppress(TimeoutError):

@@ -145,11 +145,6 @@ def new_name(model: str) -> str:
     return f"slipstream-{model}-{secrets.token_hex(4)}"
 
 
-def exit_code_of(status: int) -> int:
-    """An exit status as Python tells it: negative for a signal, which an engine adds to 128."""
-    return 128 - status if 128 < status < 128 + 65 else status
-
-
 def _limits(limits: ContainerLimits) -> Json:
     body: Json = {"PidsLimit": limits.pids}
     if limits.memory is not None:

@@ -18,10 +18,10 @@ from docker.tls import TLSConfig
 from requests.exceptions import RequestException
 
 from orchestrator.errors import Code, SlipstreamError
+from orchestrator.jobs.secrets import without_folders
 from orchestrator.schemas.hosts import HostSpec
 from orchestrator.servers.aside import Aside
 from orchestrator.servers.drivers.docker_ssh import Tunnel
-from orchestrator.servers.drivers.process import without_folders
 
 Json = dict[str, Any]
 T = TypeVar("T")

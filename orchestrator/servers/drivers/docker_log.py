@@ -11,8 +11,8 @@ from docker.errors import DockerException
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
+from orchestrator.jobs.secrets import without_folders
 from orchestrator.servers.drivers.docker_engine import Engine, Entries
-from orchestrator.servers.drivers.process import without_folders
 
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+)Z ")
 _LINE_LIMIT_BYTES = 1 << 20

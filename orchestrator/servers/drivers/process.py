@@ -14,7 +14,6 @@ from orchestrator.servers.devices import host_memory, parse_devices
 from orchestrator.servers.drivers.base import Device, Found, Order
 from orchestrator.servers.drivers.groups import MARK, is_alive, marked
 from orchestrator.servers.drivers.process_child import ProcessChild
-from orchestrator.servers.drivers.process_child import without_folders as without_folders
 from orchestrator.servers.flags import FlagTable
 from orchestrator.tether import tethered
 
@@ -81,14 +80,7 @@ class ProcessDriver:
 
     async def start(self, order: Order) -> ProcessChild:
         """Start a server in a process group of its own, tied to our life; on the main thread (see tether.py)."""
-        argv = ["--host", "127.0.0.1", "--port", "0"]
-        if order.launch.devices:
-            # In front, so that an operator's own --device goes before it.
-            argv += ["--device", ",".join(order.launch.devices)]
-        argv += order.launch.argv
-        if order.launch.erases:
-            # llama-server empties slots only where it may also save them; nobody but us can ask it to.
-            argv += ["--slot-save-path", str(self._empty_folder)]
+        argv = order.launch.argv_at("127.0.0.1", 0, str(self._empty_folder))
         api_key = secrets.token_urlsafe(24)
         try:
             process = await asyncio.create_subprocess_exec(

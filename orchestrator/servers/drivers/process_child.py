@@ -10,15 +10,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from orchestrator.errors import Code, SlipstreamError
+from orchestrator.jobs.secrets import without_folders
 from orchestrator.schemas import Failure
 from orchestrator.servers.cgroups import oom_kills
 from orchestrator.servers.drivers.groups import group_bytes
-from orchestrator.servers.failures import LINES_TO_CLASSIFY, classify
+from orchestrator.servers.failures import LINES_TO_CLASSIFY, TAIL_LINES, classify
 from orchestrator.servers.logs import LogBuffer
 
 _LISTENING = re.compile(r"listening on http://127\.0\.0\.1:(\d+)")
-_FOLDERS = re.compile(r"(?<![\w:/.])/(?:[^\s/'\"]+/)+")
-_TAIL_LINES = 20
 _KILL_TIMEOUT_SECONDS = 10.0
 _DRAIN_TIMEOUT_SECONDS = 1.0
 # What is read at once, and the longest line that is kept whole.
@@ -27,11 +26,6 @@ _CHUNK_BYTES = 8 << 10
 _WINDOW_SECONDS = 0.02
 _WINDOW_LINES = 1000
 _WINDOW_BYTES = 256 << 10
-
-
-def without_folders(line: str) -> str:
-    """A log line without the folders of the machine it comes from."""
-    return _FOLDERS.sub("", line)
 
 
 @dataclass
@@ -102,15 +96,12 @@ class ProcessChild:
 
     def tail(self) -> tuple[str, ...]:
         """The last lines of this very process: the log goes back to those before it."""
-        return self._last_lines(_TAIL_LINES)
+        return self.log.tail(TAIL_LINES, after=self.first_line)
 
     def failure(self) -> Failure:
         """Why it ended, from exit status and last lines."""
-        lines = self._last_lines(LINES_TO_CLASSIFY)
+        lines = self.log.tail(LINES_TO_CLASSIFY, after=self.first_line)
         return classify(self.process.returncode, lines, oom=self._is_oom, ours=self._killed)
-
-    def _last_lines(self, lines: int) -> tuple[str, ...]:
-        return self.log.tail(min(lines, self.log.count - self.first_line))
 
     def _signal(self, number: signal.Signals) -> None:
         # The group, not the process alone: a server's own children must go too.

@@ -109,7 +109,7 @@ class Site:
         spec = ModelSpec(name=model, source=PathSource(path=self.model.name))
         launch = Launch(spec, self.model, None, tuple(argv), "here", image, erases=erases)
         signs: list[None] = []
-        return Order(model, launch, (), LogBuffer(5000), lambda: signs.append(None))
+        return Order(model, launch, LogBuffer(5000), lambda: signs.append(None))
 
     async def start(self, driver: DockerDriver, order: Order) -> Started:
         child = await driver.start(order)

@@ -40,7 +40,7 @@ class Spawner:
         driver = ProcessDriver(FAKE_SERVER, self.folder, "test")
         spec, argv = ModelSpec(name="m", source=PathSource(path="m.gguf")), ("--model", str(model), *more)
         launch = Launch(spec, model, None, argv, devices=devices)
-        child = await driver.start(Order("m", launch, (), self.log, self._sign))
+        child = await driver.start(Order("m", launch, self.log, self._sign))
         self.children.append(child)
         return child
 
@@ -58,7 +58,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Spawner]:
 
 def order(log: LogBuffer | None = None) -> Order:
     launch = Launch(ModelSpec(name="m", source=PathSource(path="m.gguf")), Path("m.gguf"), None, ())
-    return Order("m", launch, (), log or LogBuffer(100), lambda: None)
+    return Order("m", launch, log or LogBuffer(100), lambda: None)
 
 
 def resident_bytes(pid: int | str = "self") -> int:

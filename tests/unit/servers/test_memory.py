@@ -153,7 +153,7 @@ class Machine:
     ],
 )
 async def test_what_a_server_holds_is_measured(machine: Any, before: tuple[Device, ...], held: dict[str, int]) -> None:
-    assert await measure(machine, machine, before) == held
+    assert await measure(machine.devices, machine, before) == held
 
 
 @pytest.fixture
@@ -169,15 +169,15 @@ async def test_memory_is_waited_for(free: tuple[int, ...], is_back: bool) -> Non
     machine: Any = Machine(*free)
     before = (replace(CARD, free_bytes=10),)
     # 80 of the 100 it held must have come back.
-    assert await until_back(machine, before, {"host": 7, "CUDA0": 100}, lambda: True, 0.1) is is_back
+    assert await until_back(machine.devices, before, {"host": 7, "CUDA0": 100}, lambda: True, 0.1) is is_back
 
 
 @pytest.mark.usefixtures("quick")
 async def test_memory_is_not_waited_for_where_nothing_can_be_told() -> None:
     machine: Any = Machine(10)
     before = (replace(CARD, free_bytes=10),)
-    assert await until_back(machine, before, {"CUDA0": 100}, lambda: False, 60.0) is False
-    assert await until_back(machine, (), {"CUDA0": 100}, lambda: True, 60.0) is True
+    assert await until_back(machine.devices, before, {"CUDA0": 100}, lambda: False, 60.0) is False
+    assert await until_back(machine.devices, (), {"CUDA0": 100}, lambda: True, 60.0) is True
 
 
 async def test_what_was_measured_outlives_a_restart(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ class Warmed:
         argv = ("--model", str(model), "--alias", "m", *more)
         launch = Launch(spec, model, None, argv, flags=flags or {})
         driver = ProcessDriver(FAKE_SERVER, self.folder, "test")
-        child = await driver.start(Order("m", launch, devices, LogBuffer(100), lambda: None))
+        child = await driver.start(Order("m", launch, LogBuffer(100), lambda: None))
         try:
             await until(child.listening.is_set, "it listens")
             return await warm_up(self.client, child, launch, 5.0, devices, said)

@@ -5,6 +5,7 @@ import pytest
 from orchestrator.schemas.hosts import HostSpec
 from orchestrator.servers.drivers import docker_container as made
 from orchestrator.servers.drivers.docker_container import Image
+from orchestrator.servers.failures import exit_code_of
 
 
 def spec(**keys: Any) -> HostSpec:
@@ -93,7 +94,7 @@ def test_terms_change_with_what_containers_get_and_with_nothing_else() -> None:
 
 @pytest.mark.parametrize("status, code", [(0, 0), (1, 1), (137, -9), (139, -11), (128, 128), (255, 255)])
 def test_exit_statuses_of_signals_are_negative(status: int, code: int) -> None:
-    assert made.exit_code_of(status) == code
+    assert exit_code_of(status) == code
 
 
 def test_the_key_is_read_back_from_the_record() -> None:
