@@ -18,9 +18,16 @@ class Expected:
 
     tokens: list[int] = field(default_factory=list)
     draft_n: int = 0
-    accepted_n: int = 0
     relaxed_n: int = 0
-    step_n: int = 0
+    accepted_by_step: list[int] = field(default_factory=list)
+
+    @property
+    def accepted_n(self) -> int:
+        return sum(self.accepted_by_step)
+
+    @property
+    def step_n(self) -> int:
+        return len(self.accepted_by_step)
 
     def assert_is(self, answer: Completion) -> None:
         """Compare with a real answer, the counts only if the server made any drafts."""
@@ -44,9 +51,8 @@ def expect(
         answer.tokens += emitted
         if n_draft:
             answer.draft_n += n_draft
-            answer.accepted_n += accepted_n
             answer.relaxed_n += relaxed_n
-            answer.step_n += 1
+            answer.accepted_by_step.append(accepted_n)
     return answer
 
 
