@@ -13,8 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from pydantic import TypeAdapter
+
 from orchestrator.errors import Code, SlipstreamError
-from orchestrator.schemas import AuditEntry, Desired, FlagValue, JobError, JobLine, JobState
+from orchestrator.schemas import AuditEntry, BenchRound, Desired, FlagValue, JobError, JobLine, JobState
 
 _SCHEMA = """
 create table if not exists servers (
@@ -56,6 +58,14 @@ create table if not exists observed (
     load_seconds real not null,
     primary key (launch, host)
 ) strict, without rowid;
+create table if not exists bench (
+    model text primary key,
+    at real not null,
+    launch text not null,
+    settings text not null,
+    spec_type text not null,
+    rounds text not null
+) strict;
 create table if not exists owner (
     id text not null
 ) strict;
@@ -75,6 +85,7 @@ create table if not exists audit (
 create index if not exists audit_by_kind on audit (refused, number);
 """
 _OWNER_BYTES = 8
+_ROUNDS = TypeAdapter(tuple[BenchRound, ...])
 _AUDIT_COLUMNS = tuple(AuditEntry.model_fields)
 # Apart, so that who has no key cannot push out what those with one have done.
 _KEPT_AUDIT_ENTRIES = {False: 10_000, True: 1_000}
@@ -100,6 +111,18 @@ class JobRecord:
 
 
 _JOB_COLUMNS = tuple(field.name for field in fields(JobRecord))
+
+
+@dataclass(frozen=True)
+class BenchRecord:
+    """A measurement that is kept for a model; `launch` and `settings` say how its server ran, in two ways."""
+
+    model: str
+    at: float
+    launch: str
+    settings: str
+    spec_type: str
+    rounds: tuple[BenchRound, ...]
 
 
 @dataclass(frozen=True)
@@ -164,6 +187,24 @@ class Database:
         """Keep what was measured of a launch."""
         row = (launch, host, json.dumps(needs), load_seconds)
         await self._run(lambda db: db.execute("insert or replace into observed values (?, ?, ?, ?)", row))
+
+    def benches(self) -> list[BenchRecord]:
+        """Every measurement that is kept."""
+        rows = self._db.execute("select model, at, launch, settings, spec_type, rounds from bench").fetchall()
+        return [
+            BenchRecord(model, at, launch, settings, spec_type, _ROUNDS.validate_json(rounds))
+            for model, at, launch, settings, spec_type, rounds in rows
+        ]
+
+    async def set_bench(self, record: BenchRecord) -> None:
+        """Keep a measurement in place of the model's earlier one."""
+        rounds = _ROUNDS.dump_json(record.rounds).decode()
+        row = (record.model, record.at, record.launch, record.settings, record.spec_type, rounds)
+        await self._run(lambda db: db.execute("insert or replace into bench values (?, ?, ?, ?, ?, ?)", row))
+
+    async def forget_bench(self, model: str) -> None:
+        """Drop the measurement of a model, if there is one."""
+        await self._run(lambda db: db.execute("delete from bench where model = ?", (model,)))
 
     def servers(self) -> dict[str, tuple[Desired, dict[str, FlagValue]]]:
         """Desired state and flags of every server that was ever asked for."""

@@ -4,7 +4,7 @@ import ipaddress
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -82,6 +82,11 @@ class Settings(BaseSettings):
         description="Memory that servers on this machine may hold, by device: `host=24GiB,CUDA0=30GiB`. "
         "A device that is not named: 90 % of RAM, what is free at start of an accelerator.",
     )
+    accelerator: Literal["cpu", "cuda", "rocm"] | None = Field(
+        None,
+        description="What servers on this machine are to compute on: `cpu`, `cuda`, `rocm`. A warning and "
+        "`slipstream_host_accelerators_expected` tell when it is not there. Unset: whatever there is.",
+    )
     idle_seconds: PositiveFloat | None = Field(
         None, description="A server that a request started ends after this long without one. Unset: it stays."
     )
@@ -98,6 +103,9 @@ class Settings(BaseSettings):
     )
     max_request_bytes: PositiveInt = Field(64 << 20, description="Largest request body of `/v1`.")
     jobs: PositiveInt = Field(2, description="Jobs that run at a time: pulls, grafts, verifications.")
+    log_format: Literal["auto", "json", "text"] = Field(
+        "auto", description="Lines of the log: `json`, `text`, or `auto`: text at a terminal, else JSON."
+    )
     log_lines: PositiveInt = Field(2000, description="Log lines kept in memory for each server.")
 
     @field_validator(

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
@@ -30,6 +31,8 @@ class Reporter:
         self._total_bytes: int | None = None
         self._sent_bytes = 0
         self._due = 0.0
+        self._downloaded: Counter[str] = Counter()
+        self._downloads_due = 0.0
 
     def phase(self, name: str, total_bytes: int | None = None, file: str | None = None, done_bytes: int = 0) -> None:
         """Begin a phase. `done_bytes` is what an earlier run has done of it, so that it counts for no rate."""
@@ -49,11 +52,29 @@ class Reporter:
             self._sent_bytes, self._due = done_bytes, now + _INTERVAL_SECONDS
             self._send({"event": "advance", "done_bytes": done_bytes})
 
+    def downloaded(self, source: str, count_bytes: int) -> None:
+        """Count bytes that have come over the network, from a kind of source; those that were here are none."""
+        with self._lock:
+            self._downloaded[source] += count_bytes
+            if time.monotonic() >= self._downloads_due:
+                self._send_downloads()
+
+    def flush(self) -> None:
+        """Send what was counted and not sent yet."""
+        with self._lock:
+            self._send_downloads()
+
     def line(self, text: str) -> None:
         """Write a line for people; it is kept with the job."""
         with self._lock:
             for line in text.splitlines():
                 self._send({"event": "line", "text": line[:_LINE_CHARACTERS]})
+
+    def _send_downloads(self) -> None:
+        self._downloads_due = time.monotonic() + _INTERVAL_SECONDS
+        for source, count_bytes in (+self._downloaded).items():
+            self._send({"event": "download", "source": source, "count_bytes": count_bytes})
+        self._downloaded.clear()
 
 
 def run(work: Work) -> None:
@@ -63,7 +84,9 @@ def run(work: Work) -> None:
     """
     events = _take_stdout()
     reporter = Reporter(lambda event: _write(events, event))
-    _write(events, _outcome(work, reporter))
+    outcome = _outcome(work, reporter)
+    reporter.flush()
+    _write(events, outcome)
 
 
 def _outcome(work: Work, reporter: Reporter) -> dict[str, Any]:

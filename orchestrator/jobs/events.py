@@ -24,6 +24,14 @@ class AdvanceEvent(BaseModel):
     done_bytes: NonNegativeInt
 
 
+class DownloadEvent(BaseModel):
+    """Bytes that came over the network since the last such event, from a kind of source."""
+
+    event: Literal["download"]
+    source: str
+    count_bytes: NonNegativeInt
+
+
 class LineEvent(BaseModel):
     """A line for people."""
 
@@ -45,7 +53,7 @@ class ErrorEvent(BaseModel):
     error: JobError
 
 
-ChildEvent = PhaseEvent | AdvanceEvent | LineEvent | ResultEvent | ErrorEvent
+ChildEvent = PhaseEvent | AdvanceEvent | DownloadEvent | LineEvent | ResultEvent | ErrorEvent
 _READER: TypeAdapter[ChildEvent] = TypeAdapter(Annotated[ChildEvent, Field(discriminator="event")])
 
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.db import Database, JobRecord
-from orchestrator.jobs.events import AdvanceEvent, ChildEvent, LineEvent, PhaseEvent
+from orchestrator.jobs.events import AdvanceEvent, ChildEvent, DownloadEvent, LineEvent, PhaseEvent
+from orchestrator.jobs.figures import Figures
 from orchestrator.jobs.lines import Lines
 from orchestrator.jobs.meter import Meter
 from orchestrator.jobs.process import Child
@@ -20,7 +21,7 @@ _LOOK_AGAIN_SECONDS = 1.0
 class Job:
     """A job, live or ended. `record` is what the database has."""
 
-    def __init__(self, database: Database, record: JobRecord) -> None:
+    def __init__(self, database: Database, record: JobRecord, figures: Figures) -> None:
         self.record = record
         self.lines = Lines(database, record.id, self.notify)
         self.child: Child | None = None
@@ -28,6 +29,7 @@ class Job:
         self.is_ending = False
         # The orchestrator closes: followers are let go, and the job goes on when it is back.
         self.is_left = False
+        self._figures = figures
         self._meter = Meter()
         self._changed = asyncio.Event()
 
@@ -69,6 +71,9 @@ class Job:
 
     def take(self, event: ChildEvent) -> None:
         """What the child says."""
+        if isinstance(event, DownloadEvent):
+            # Also of one that is being ended: the bytes have come.
+            self._figures.downloaded_bytes[event.source] += event.count_bytes
         if self.is_ending:
             return
         match event:

@@ -4,7 +4,8 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 from orchestrator.db import Database, IdempotencyKey, JobRecord
 from orchestrator.errors import Code, SlipstreamError, internal_error
 from orchestrator.jobs.events import ErrorEvent, ResultEvent
+from orchestrator.jobs.figures import Figures
 from orchestrator.jobs.job import Job
 from orchestrator.jobs.process import spawn
 from orchestrator.schemas import JobError, JobEvent, JobList, JobState, JobView
@@ -40,6 +42,7 @@ class Jobs:
     def __init__(self, database: Database, kinds: Iterable[Kind], parallel: int = 2) -> None:
         self._database = database
         self._kinds = {kind.name: kind for kind in kinds}
+        self.figures = Figures(self._kinds)
         self._parallel = parallel
         self._jobs: dict[str, Job] = {}
         self._keys: dict[str, IdempotencyKey] = {}
@@ -53,7 +56,7 @@ class Jobs:
         """Run what is queued, and again what was interrupted, in the order it was asked for."""
         self._keys = {key.key: key for key in self._database.idempotency_keys()}
         for record in self._database.jobs():
-            job = self._jobs[record.id] = Job(self._database, record)
+            job = self._jobs[record.id] = Job(self._database, record, self.figures)
             if job.is_over:
                 continue
             job.believe(job.changed(state=JobState.QUEUED))
@@ -101,6 +104,13 @@ class Jobs:
     def list(self) -> JobList:
         """Every job, the newest first."""
         return JobList(jobs=tuple(job.view() for job in reversed(self._jobs.values())))
+
+    def live(self) -> Mapping[tuple[str, str], int]:
+        """How many wait for their turn and how many run, by kind and state."""
+        states = (JobState.QUEUED, JobState.RUNNING)
+        live = Counter({(kind, str(state)): 0 for kind in self._kinds for state in states})
+        live.update((job.record.kind, str(job.record.state)) for job in self._jobs.values() if not job.is_over)
+        return live
 
     async def cancel(self, id: str) -> JobView:
         """End a job, and answer with it within a second; one that has ended answers as it is."""
@@ -152,7 +162,7 @@ class Jobs:
             await self._database.set_job(record, new_key)
             if new_key is not None:
                 self._keys[new_key.key] = new_key
-            job = self._jobs[record.id] = Job(self._database, record)
+            job = self._jobs[record.id] = Job(self._database, record, self.figures)
             job.is_left = self._is_closing
             self._queue.append(job)
             self._schedule()
@@ -242,6 +252,7 @@ class Jobs:
         except Exception:
             _log.exception("the end of job %s is not kept; it will run again after a restart", ended.id)
         job.believe(ended)
+        self.figures.ended[ended.kind, str(state)] += 1
         _log.info("job %s: %s%s", ended.id, state, f", {error.message}" if error else "")
         await self._forget_old()
 

@@ -2,6 +2,7 @@
 
 from orchestrator.schemas.audit import AuditEntry, AuditList
 from orchestrator.schemas.base import ErrorBody, FlagValue, ModelName, Probe, RelativeFile, Sha256, Strict, View
+from orchestrator.schemas.bench import BenchFigures, BenchPut, BenchResult, BenchRound, BenchSums, BenchView, LaunchKey
 from orchestrator.schemas.gguf import (
     Extraction,
     GraftPlan,
@@ -46,6 +47,7 @@ from orchestrator.schemas.servers import (
 )
 from orchestrator.schemas.slots import NextToken, SlotList, SlotView
 from orchestrator.schemas.sources import HfSource, OllamaSource, PathSource, PypiSource, Source, UrlSource
+from orchestrator.schemas.speculation import ModelSpeculation, SlotSpeculation, SpeculationFigures, SpeculationList
 from orchestrator.schemas.store import (
     Candidate,
     GcView,
@@ -69,6 +71,12 @@ __all__ = [
     "AddView",
     "AuditEntry",
     "AuditList",
+    "BenchFigures",
+    "BenchPut",
+    "BenchResult",
+    "BenchRound",
+    "BenchSums",
+    "BenchView",
     "Candidate",
     "Desired",
     "ErrorBody",
@@ -95,11 +103,13 @@ __all__ = [
     "JobView",
     "Keep",
     "KeyChange",
+    "LaunchKey",
     "Limits",
     "MemoryEstimate",
     "ModelList",
     "ModelName",
     "ModelSpec",
+    "ModelSpeculation",
     "ModelView",
     "MtpHead",
     "NextToken",
@@ -123,9 +133,12 @@ __all__ = [
     "Sha256",
     "SlotList",
     "SlotPolicy",
+    "SlotSpeculation",
     "SlotView",
     "Source",
     "Speculation",
+    "SpeculationFigures",
+    "SpeculationList",
     "StoreView",
     "StoredFile",
     "Strict",

@@ -84,9 +84,10 @@ class Accelerators(Strict):
     rocm: Rocm | None = Field(None, description="AMD GPUs.")
 
     @property
-    def expected(self) -> bool:
-        """Whether a llama-server with them must see one."""
-        return bool(self.nvidia) or self.rocm is not None
+    def expected(self) -> int:
+        """How many a llama-server with them must see, at least."""
+        nvidia = 1 if self.nvidia == "all" else len(self.nvidia)
+        return nvidia + (len(self.rocm.render) if self.rocm is not None else 0)
 
 
 class Mount(Strict):

@@ -32,8 +32,8 @@ class Failure(View):
 
     reason: str = Field(
         description="Stable word: out_of_memory, unknown_argument, no_kernel_image, no_tensile_files, bad_file, port, "
-        "exited, killed, start_timeout, not_ready, no_draft, unhealthy, no_accelerator, incomplete, preflight, plan, "
-        "internal.",
+        "exited, killed, start_timeout, not_ready, no_draft, unhealthy, no_accelerator, incomplete, preflight, hazard, "
+        "does_not_fit, plan, host_failed, misconfigured, model_incomplete, server_start_failed, conflict, internal.",
         examples=["out_of_memory"],
     )
     message: str = Field(
@@ -102,6 +102,14 @@ class ServerView(View):
     pid: int | None = Field(None, description="Process id, while there is one.", examples=[4711])
     since: float = Field(description="When it came into this state, Unix seconds.", examples=[1790000000.25])
     start_seconds: float | None = Field(None, description="How long the last start took, seconds.", examples=[1.8])
+    loading_seconds: float | None = Field(
+        None, description="How long the one that loads or warms up has done so, seconds.", examples=[0.9]
+    )
+    expected_load_seconds: float | None = Field(
+        None,
+        description="How long that took when it was last loaded so, seconds; null when it never was.",
+        examples=[1.8],
+    )
     restarts: int = Field(0, description="Starts after the first, since the orchestrator started.", examples=[0])
     warnings: tuple[str, ...] = Field(
         (),
@@ -154,6 +162,17 @@ class Transition(View):
     host: str | None = Field(None, description="The host of that instance.", examples=["local"])
     state: str = Field(description="The state it came into; `gone` when an instance has ended.", examples=["ready"])
     why: str = Field(description="The reason in words.", examples=["loaded and warmed up"])
+    failure: str | None = Field(
+        None,
+        description="Why it failed, when it did: the stable word of a server's `failure`.",
+        examples=["out_of_memory"],
+    )
+    changes: tuple[str, ...] = Field(
+        (),
+        description="Of one that became ready: in what it runs otherwise than the model's last one did, by names of "
+        "flags and, in place of `host`, `image` and `devices`, of keys of the model file.",
+        examples=[["ctx-size", "spec-draft-n-max"]],
+    )
 
 
 class Action(View):

@@ -12,7 +12,8 @@ from orchestrator.servers.scheduling import Needs
 class Host:
     """A machine with its driver. `budgets` bounds what servers may hold there, bytes by device.
 
-    `configured` names the devices whose bound an operator has set. `loading` counts loads under way, `moves` all loads
+    `configured` names the devices whose bound an operator has set, `expected_accelerators` is how many they say there
+    are at least. `loading` counts loads under way, `moves` all loads
     and ends so far: what is free on an accelerator tells of one server only while no other one comes or goes.
     """
 
@@ -21,6 +22,7 @@ class Host:
     devices: tuple[Device, ...] = ()
     budgets: dict[str, int] = field(default_factory=dict)
     configured: frozenset[str] = frozenset()
+    expected_accelerators: int = 0
     loading: int = 0
     moves: int = 0
 

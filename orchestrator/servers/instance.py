@@ -9,11 +9,10 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import httpx
-from prometheus_client import Metric
 
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.schemas import Failure, InstanceView, ServerState
@@ -22,11 +21,11 @@ from orchestrator.servers.hosts import Goal
 from orchestrator.servers.lease import Lease
 from orchestrator.servers.logs import LogBuffer
 from orchestrator.servers.memory import measure, until_back
-from orchestrator.servers.readiness import NotReady, read_metrics, warm_up
+from orchestrator.servers.readiness import NotReady, warm_up
 from orchestrator.servers.scheduling import Needs, Phase
+from orchestrator.servers.scrape import Scraper
 
 _EXIT_TIMEOUT_SECONDS = 1.0
-_METRICS_TIMEOUT_SECONDS = 5.0
 # What answers get to write the error that ends them before their server goes.
 _CUT_TIMEOUT_SECONDS = 1.0
 _MEMORY_TIMEOUT_SECONDS = 20.0
@@ -48,6 +47,7 @@ class Runtime:
     max_waiting_requests: int = 1000
     wait_timeout_seconds: float = 600.0
     drain_timeout_seconds: float = 60.0
+    scraper: Scraper = field(default_factory=Scraper)
 
 
 class Instance:
@@ -77,8 +77,8 @@ class Instance:
         self.is_noted = False
         self.since_ready = 0.0
         self.slots = 0
-        self.warm_up_metrics: tuple[Metric, ...] = ()
         self.measured: dict[str, int] = {}
+        self.changes: tuple[str, ...] = ()
         self.leases: set[Lease] = set()
         self.told: ServerState | None = None
         self.drain_until = 0.0
@@ -89,6 +89,7 @@ class Instance:
         self._stopping = asyncio.Event()
         self._released = asyncio.Event()
         self.since, self.since_unix = time.monotonic(), time.time()
+        self.asked_since = self.since
         self.idle_since = self.since
         self._last_sign = self.since
         self.life: asyncio.Task[None] | None = None
@@ -237,7 +238,7 @@ class Instance:
         self.slots = await self._while_alive(child, warming) or 0
         if self._stopping.is_set():
             return None
-        self.warm_up_metrics = await read_metrics(client, child, _METRICS_TIMEOUT_SECONDS)
+        await self._runtime.scraper.begin(self.number, child, goal.launch)
         self.was_ready = True
         return child
 
@@ -261,6 +262,8 @@ class Instance:
                     await self._released.wait()
         held = {name: size for name, size in self.needs.items() if name != HOST}
         try:
+            if self.was_ready:
+                await self._runtime.scraper.end(self.number, is_dead=child is None or child.is_dead)
             for close in self._closers:
                 await close()
             before = await self._devices() if held else ()

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -99,6 +100,18 @@ class Launch:
         return tuple(hidden.get(a, a) for a in self.argv)
 
 
+# What stands beside `flags` in a launch, by the flag of llama-server or the key of the model file that decides it.
+_PARTS: dict[str, Callable[[Launch], object]] = {
+    "model": lambda launch: launch.target,
+    "spec-draft-model": lambda launch: launch.drafter,
+    "spec-type": lambda launch: launch.spec_type,
+    "place.host": lambda launch: launch.host,
+    "place.image": lambda launch: launch.image,
+    "place.devices": lambda launch: launch.devices,
+    "slots": lambda launch: launch.erases,
+}
+
+
 def plan_launch(
     resolved: Resolved, overrides: dict[str, FlagValue], table: FlagTable, site: Site = _ANYWHERE
 ) -> Launch:
@@ -140,6 +153,15 @@ def plan_launch(
         erases=erases_slots,
         is_patched=table.is_patched,
     )
+
+
+def changes(old: Launch, new: Launch) -> tuple[str, ...]:
+    """In what two launches differ, by name; empty when their keys are the same."""
+    if old.key == new.key:
+        return ()
+    return tuple(
+        sorted(name for name in old.flags.keys() | new.flags.keys() if old.flags.get(name) != new.flags.get(name))
+    ) + tuple(name for name, of in _PARTS.items() if of(old) != of(new))
 
 
 def check_flags(spec: ModelSpec, overrides: dict[str, FlagValue], table: FlagTable) -> dict[str, FlagValue]:

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Literal
 
@@ -53,12 +55,14 @@ class Manager:
         self.files = files
         self.catalog = Catalog(files.models_dir, {}, {}, ())
         self.scheduler = Scheduler(hosts, wanted, observed, runtime, self._spec)
+        self.scraper = runtime.scraper
         self._goals = Goals(files, hosts, observed)
         self._hosts = hosts
         self._wanted = wanted
         self._changes = Changes(self.scheduler, wanted)
         self._swap = asyncio.Lock()
         self._reading = asyncio.Lock()
+        self._read_at = -math.inf
 
     async def open(self) -> None:
         """Read the catalogue, take over or end what runs from before, and begin to bring up what is to run."""
@@ -69,7 +73,7 @@ class Manager:
             try:
                 server.goals = await self._goals.of(self.catalog.get(name), self._wanted[name].flags)
             except SlipstreamError as e:
-                server.refuse(e)
+                self._refuse(server, e)
         for host in self._hosts.values():
             await self._take_over(host)
         self.scheduler.poke()
@@ -82,16 +86,20 @@ class Manager:
         """End every server; nothing starts after this."""
         await self.scheduler.close()
         await self._changes.close()
+        await self.scraper.close()
 
     def kill(self) -> None:
         """End every process at once; `close` then has nothing to wait for."""
         self.scheduler.kill()
 
-    async def refresh(self) -> None:
-        """Read the model files again if one has changed."""
+    async def refresh(self, *, within_seconds: float = 0.0) -> None:
+        """Read the model files again if one has changed, unless that was looked at in the last seconds."""
+        if time.monotonic() - self._read_at < within_seconds:
+            return
         # In turn: of two at a time, the one that has read earlier might come in later.
         async with self._reading:
             self.catalog = await asyncio.to_thread(load_catalog, self.files.models_dir, self.catalog)
+            self._read_at = time.monotonic()
 
     def server(self, name: str) -> Server:
         """The server of a model or alias; SlipstreamError model_not_found otherwise.
@@ -132,10 +140,16 @@ class Manager:
         """Transitions that are kept and whose numbers are greater than `after`, then with `is_live` what comes."""
         return self.scheduler.events.follow(after, is_live=is_live)
 
-    async def lease(self, name: str) -> Lease:
-        """A hold on the ready server for one request, started if need be. The caller may be cancelled freely."""
+    async def lease(self, name: str, *, exemplar: Mapping[str, str] | None = None) -> Lease:
+        """A hold on the ready server for one request, started if need be. The caller may be cancelled freely.
+
+        `exemplar` names the request beside its wait in the metrics.
+        """
+        began = time.monotonic()
         server = await self._prepared(name)
-        return await self.scheduler.lease(server)
+        lease = await self.scheduler.lease(server)
+        self.scheduler.swaps.wait_seconds.observe(server.model, time.monotonic() - began, exemplar)
+        return lease
 
     async def put(
         self, name: str, body: ServerPut, *, dry_run: bool = False, drain_seconds: float | None = None
@@ -245,8 +259,15 @@ class Manager:
             return await self._goals.of(self.catalog.get(server.model), wanted)
         except SlipstreamError as e:
             if e.code in _NOTED and server.is_down:
-                server.refuse(e)
+                self._refuse(server, e)
             raise
+
+    def _refuse(self, server: Server, error: SlipstreamError) -> None:
+        """Note what speaks against a start. It is an event once, however many requests meet it."""
+        before = server.failure
+        failure = server.refuse(error)
+        if failure != before:
+            self.scheduler.events.add(server.model, server.state, failure.message, failure=failure.reason)
 
     async def _prepared(self, name: str) -> Server:
         """The server for a request, with goals to start it by if it does not run."""

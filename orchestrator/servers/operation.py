@@ -1,6 +1,7 @@
 """What an operator's command wants of one server, until that is so."""
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 
 from orchestrator.errors import SlipstreamError
@@ -17,6 +18,7 @@ class Operation:
     replaces: tuple[Server, ...] = ()
     drain_seconds: float | None = None
     must_go: tuple[Instance, ...] = ()
+    since: float = field(default_factory=time.monotonic)
     done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property

@@ -9,14 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import httpx
-from prometheus_client import Metric
 
-from orchestrator.errors import SlipstreamError
 from orchestrator.servers.drivers.base import Child
 from orchestrator.servers.failures import on_processor
 from orchestrator.servers.launch import Launch
 from orchestrator.servers.spread import whole_number
-from orchestrator.telemetry import parse_child_metrics
 
 # Repetitive, so that n-gram drafters find something too. More than one token is generated: with a single one no
 # draft round runs, and some GPUs fault in the round that comes after (Ornith README).
@@ -75,16 +72,6 @@ async def warm_up(
         which = f"slot {silent[0]}" if len(silent) == 1 else f"slots {', '.join(map(str, silent))}"
         raise NotReady("no_draft", f"--spec-type {launch.spec_type} drafted nothing on {which} in {_WORK[1]} tokens")
     return len(slots)
-
-
-async def read_metrics(client: httpx.AsyncClient, child: Child, timeout_seconds: float) -> tuple[Metric, ...]:
-    """The server's own exposition; empty when it gives none in time, which the page then shows."""
-    try:
-        async with asyncio.timeout(timeout_seconds):
-            response = await client.get(f"{child.url}/metrics", headers=own_headers(child))
-        return parse_child_metrics(response.raise_for_status().text)
-    except (TimeoutError, httpx.HTTPError, SlipstreamError):
-        return ()
 
 
 def _check_accelerators(launch: Launch, devices: Sequence[str], said: Sequence[str]) -> None:

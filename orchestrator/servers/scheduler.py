@@ -7,7 +7,7 @@ stale look at state ever gates a change.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import count
 
 from orchestrator.errors import SlipstreamError
@@ -25,6 +25,7 @@ from orchestrator.servers.scheduling import Decision, Drain, Phase, Start, Stop,
 from orchestrator.servers.server import Server, Waiter
 from orchestrator.servers.telling import no_room, not_running, queue_full, shutting_down, superseded, wait_timeout
 from orchestrator.servers.wanted import Wanted
+from orchestrator.telemetry.swaps import Swaps
 
 _log = logging.getLogger(__name__)
 _UNLIMITED = Limits()
@@ -44,6 +45,7 @@ class Scheduler:
         self.hosts = hosts
         self.servers: dict[str, Server] = {}
         self.events = Events()
+        self.swaps = Swaps()
         self.is_closing = False
         self._observed = observed
         self._runtime = runtime
@@ -155,6 +157,11 @@ class Scheduler:
         for instance in self._instances():
             instance.kill()
 
+    def keep_only(self, models: Collection[str]) -> None:
+        """Forget what was measured of models that are gone; show these."""
+        self.swaps.keep_only(models)
+        self.events.keep_only(models)
+
     def poke(self) -> None:
         """Something has changed: decide anew, once for everything that changes in this turn of the loop."""
         if not self._is_poked:
@@ -205,6 +212,7 @@ class Scheduler:
     def _start(self, server: Server, goal: Goal, why: str, found: Found | None = None) -> None:
         number = next(self._numbers)
         instance = Instance(number, goal, server.generation, server.log, self._runtime, why, self._changed)
+        instance.asked_since = server.asked_since
         server.instances.append(instance)
         server.starts += found is None
         self._tell(instance)
@@ -295,6 +303,8 @@ class Scheduler:
                 operation.fail(instance.error or not_running(server))
         elif instance.phase is Phase.READY:
             server.note_ready(instance)
+            if instance.start_seconds is not None:
+                self.swaps.load_seconds.observe(server.model, instance.since_ready - instance.asked_since)
             self._keep_observed(instance)
         self._tell(instance)
         self.poke()
@@ -303,11 +313,8 @@ class Scheduler:
         if instance.told == instance.state:
             return
         instance.told = instance.state
-        state = "gone" if instance.phase is None else str(instance.state)
-        why = instance.why if instance.failure is None else instance.failure.message
-        host = instance.goal.host.name
-        self.events.add(instance.model, state, why, instance.number, host)
-        _log.info("%s (%d on %s): %s: %s", instance.model, instance.number, host, state, why)
+        told = self.events.note(instance)
+        _log.info("%s (%d on %s): %s: %s", told.model, instance.number, told.host, told.state, told.why)
 
     def _keep_observed(self, instance: Instance) -> None:
         if not instance.measured:

@@ -2,18 +2,16 @@
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-from prometheus_client import Metric
 
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.schemas import Failure, ServerState
 from orchestrator.servers.drivers.base import Child
 from orchestrator.servers.hosts import Goal
 from orchestrator.servers.instance import Instance
-from orchestrator.servers.launch import Launch
+from orchestrator.servers.launch import Launch, changes
 from orchestrator.servers.lease import Lease
 from orchestrator.servers.logs import LogBuffer
 from orchestrator.servers.scheduling import Phase
@@ -55,11 +53,13 @@ class Server:
     waiting: deque[Waiter] = field(default_factory=deque)
     waits_for: str | None = None
     failure: Failure | None = None
+    failures: Counter[str] = field(default_factory=Counter)
     strikes: int = 0
     not_before: float = 0.0
     turn_ended: float = 0.0
     starts: int = 0
     start_seconds: float | None = None
+    last_launch: Launch | None = None
     since_down: float = field(default_factory=time.time)
 
     @property
@@ -77,6 +77,11 @@ class Server:
     def coming(self) -> Instance | None:
         """The instance that loads as what is wanted now."""
         return next((i for i in self.instances if i.phase is Phase.LOADING and self.is_current(i)), None)
+
+    @property
+    def loading(self) -> Instance | None:
+        """The instance that loads or warms up, the newest if there are two."""
+        return next((i for i in reversed(self.instances) if i.phase is Phase.LOADING), None)
 
     @property
     def state(self) -> ServerState:
@@ -122,14 +127,19 @@ class Server:
         return self.first.since_unix if self.first else self.since_down
 
     @property
-    def warm_up_metrics(self) -> tuple[Metric, ...]:
-        """What its server had counted when it became ready."""
-        return self.first.warm_up_metrics if self.first else ()
-
-    @property
     def running(self) -> int:
         """Requests that run on it."""
         return sum(len(i.leases) for i in self.instances)
+
+    @property
+    def asked_since(self) -> float:
+        """When came what has it started now: a command, or the first request since it last took any."""
+        since = time.monotonic()
+        if self.operation is not None and not self.operation.leaving:
+            since = self.operation.since
+        if self.waiting and self.serving is None:
+            since = min(since, max(self.waiting[0].since, self.turn_ended))
+        return since
 
     def is_current(self, instance: Instance) -> bool:
         """Whether an instance runs as what is wanted now."""
@@ -139,13 +149,17 @@ class Server:
         """Forget earlier failures: an operator has spoken."""
         self.strikes, self.not_before = 0, 0.0
 
-    def refuse(self, error: SlipstreamError) -> None:
+    def refuse(self, error: SlipstreamError) -> Failure:
         """Note that this server could not even be planned."""
         self.failure = Failure(reason=_REFUSED.get(error.code, "plan"), message=error.message)
+        return self.failure
 
     def note_ready(self, instance: Instance) -> None:
         """An instance has become ready."""
         self.failure, self.start_seconds = None, instance.start_seconds or self.start_seconds
+        launch = instance.goal.launch
+        instance.changes = () if self.last_launch is None else changes(self.last_launch, launch)
+        self.last_launch = launch
 
     def is_failing(self, instance: Instance) -> bool:
         """Whether an instance has failed as what is wanted now."""
@@ -153,7 +167,9 @@ class Server:
 
     def note_failure(self, instance: Instance) -> None:
         """An instance has failed, which is a strike: the second in a row has to rest, and longer each time."""
+        assert instance.failure is not None
         self.failure = instance.failure
+        self.failures[instance.failure.reason] += 1
         now = time.monotonic()
         if instance.was_ready:
             self.strikes = 1 if now - instance.since_ready >= _STEADY_SECONDS else self.strikes + 1

@@ -19,6 +19,7 @@ def view_of(server: Server, want: Want) -> ServerView:
     first = server.first
     launch = first.goal.launch if first is not None and first.child is not None else None
     rest = server.rest_seconds
+    loading = server.loading
     return ServerView(
         model=server.model,
         state=server.state,
@@ -29,6 +30,8 @@ def view_of(server: Server, want: Want) -> ServerView:
         pid=first.child.pid if first and first.child else None,
         since=server.since,
         start_seconds=server.start_seconds,
+        loading_seconds=None if loading is None else time.monotonic() - loading.since,
+        expected_load_seconds=None if loading is None else loading.goal.load_seconds,
         restarts=max(0, server.starts - 1),
         warnings=_warnings(launch),
         failure=server.failure,

@@ -12,6 +12,9 @@ class Progress(Protocol):
     def advance(self, done_bytes: int) -> None:
         """Bytes done in this phase, all together."""
 
+    def downloaded(self, source: str, count_bytes: int) -> None:
+        """So many more bytes have come over the network, from a kind of source; those that were here are none."""
+
     def line(self, text: str) -> None:
         """Something worth a line in the job's log."""
 
@@ -23,6 +26,9 @@ class Silent:
         """Nothing."""
 
     def advance(self, done_bytes: int) -> None:
+        """Nothing."""
+
+    def downloaded(self, source: str, count_bytes: int) -> None:
         """Nothing."""
 
     def line(self, text: str) -> None:

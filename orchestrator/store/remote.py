@@ -18,6 +18,11 @@ class RemoteFile:
     """Path in the repository of a Hugging Face hub, which may offer it by xet too; empty for any other file."""
 
     @property
+    def source(self) -> str:
+        """The kind of source it belongs to."""
+        return "hf" if self.path else "url"
+
+    @property
     def host(self) -> str:
         """Host of its address."""
         return urlsplit(self.url).hostname or ""

@@ -1,7 +1,8 @@
 """Prometheus: collectors over snapshots, one a topic. They ask nobody and block nobody."""
 
-from orchestrator.telemetry.page import CONTENT_TYPE, render
-from orchestrator.telemetry.requests import Requests
-from orchestrator.telemetry.snapshot import ServerSnapshot, parse_child_metrics
+from orchestrator.telemetry.gaps import TOKEN_BUCKETS, Gaps
+from orchestrator.telemetry.look import Look
+from orchestrator.telemetry.page import render
+from orchestrator.telemetry.requests import Measured, Requests
 
-__all__ = ["CONTENT_TYPE", "Requests", "ServerSnapshot", "parse_child_metrics", "render"]
+__all__ = ["TOKEN_BUCKETS", "Gaps", "Look", "Measured", "Requests", "render"]

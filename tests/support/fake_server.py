@@ -29,6 +29,7 @@ What it does is written, as JSON, behind the GGUF that `--model` names (scripted
     alias            name that it says it serves, in place of the one it was given
     any_key          take any key
     metrics          text of /metrics
+    counters         by series (name and labels), what it grows by a second, from the start on; behind `metrics`
     metrics_hang     do not answer /metrics while this file exists
     chunks           texts that a streamed answer consists of
     chunk_bytes      with `chunk_count`: so many events of this size instead
@@ -109,6 +110,7 @@ def say(line: str) -> None:
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     script: ClassVar[dict[str, Any]] = {}
+    began: ClassVar[float] = 0.0
 
     def log_message(self, *args: Any) -> None:
         pass
@@ -148,9 +150,16 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/metrics":
             while os.path.exists(self.script.get("metrics_hang", "")):
                 time.sleep(POLL_SECONDS)
-            self.answer(self.script.get("metrics", ""), kind="text/plain")
+            self.answer(self.script.get("metrics", "") + self.counters(), kind="text/plain")
         else:
             self.answer("{}", 404)
+
+    def counters(self) -> str:
+        seconds = time.monotonic() - self.began
+        families: dict[str, list[str]] = {}
+        for series, rate in self.script.get("counters", {}).items():
+            families.setdefault(series.partition("{")[0], []).append(f"{series} {int(rate * seconds)}\n")
+        return "".join(f"# TYPE {name} counter\n" + "".join(lines) for name, lines in families.items())
 
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers["Content-Length"]))
@@ -267,7 +276,7 @@ def main() -> None:
         return
     script = json.loads(Path(sys.argv[sys.argv.index("--model") + 1]).read_bytes().rpartition(SCRIPT_MARK)[2])
     load(script)
-    Handler.script = script
+    Handler.script, Handler.began = script, time.monotonic()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     if not script.get("ignore_term"):

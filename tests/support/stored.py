@@ -1,6 +1,7 @@
 """Files in a store, and an ear for progress."""
 
 import hashlib
+from collections import Counter
 from pathlib import Path
 
 from orchestrator.store.blobs import Blobs
@@ -15,6 +16,7 @@ class Told:
         """What had been done of each phase when it began."""
         self.done: list[int] = []
         self.lines: list[str] = []
+        self.downloaded_bytes: Counter[str] = Counter()
 
     def phase(self, name: str, total_bytes: int | None = None, file: str | None = None, done_bytes: int = 0) -> None:
         self.phases.append((name, total_bytes, file))
@@ -22,6 +24,9 @@ class Told:
 
     def advance(self, done_bytes: int) -> None:
         self.done.append(done_bytes)
+
+    def downloaded(self, source: str, count_bytes: int) -> None:
+        self.downloaded_bytes[source] += count_bytes
 
     def line(self, text: str) -> None:
         self.lines.append(text)

@@ -76,8 +76,8 @@ class World:
     def new_manager(self, binary: Path = FAKE_SERVER) -> Manager:
         files = ModelFiles(self.models_dir, self.folder / "cache")
         host = Host("local", ProcessDriver(binary, self.empty, self.database.owner()), budgets=self.budgets)
-        observed = Observed(self.database)
-        return Manager(files, Wanted(self.database), {"local": host}, self.flags, observed, self.runtime())
+        observed, self.wanted = Observed(self.database), Wanted(self.database)
+        return Manager(files, self.wanted, {"local": host}, self.flags, observed, self.runtime())
 
     def room_for(self, models: int) -> None:
         """How many models have room at a time; without this, all of them."""

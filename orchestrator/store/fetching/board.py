@@ -33,6 +33,8 @@ class Board:
         self._address: tuple[str, float] | None = None
         self._is_known = bool(partial.done)
         self.connections = 1
+        self.received_bytes = 0
+        """What came by this fetch, also twice."""
         self.allows_ranges = self._is_known
         self.error: BaseException | None = None
         self.stop = threading.Event()
@@ -114,6 +116,7 @@ class Board:
             self.fail(self._unwritable(e))
             raise Stopped from e
         with self._changed:
+            self.received_bytes += at - claim.position
             self._plan.advance(claim, at - claim.position)
             self._follower.follow(self._plan.front)
             if claim.left_bytes <= 0 and self._plan.is_complete:

@@ -27,6 +27,7 @@ class Transfer:
         self._growth = Growth(limits)
         self._workers: dict[int, Worker | XetWorker] = {}
         self._started_seconds = 0.0
+        self._counted_bytes = 0
 
     def run(self, report: Progress, offer: XetOffer | None = None) -> None:
         """Bring what is missing, by xet if there is an offer. `report` is called from this thread, or from a worker."""
@@ -43,12 +44,21 @@ class Transfer:
                     report.phase("fetching", total_bytes, name, board.done().bytes)
                 done_bytes = board.done().bytes
                 report.advance(done_bytes)
+                self._count(report)
                 self._workers[0].watch()
                 if offer is None and board.allows_ranges and total_bytes is not None:
                     self._adapt(done_bytes, total_bytes - done_bytes)
         finally:
-            self._end(recorder)
+            try:
+                self._end(recorder)
+            finally:
+                self._count(report)
         report.advance(board.done().bytes)
+
+    def _count(self, report: Progress) -> None:
+        received_bytes = self._board.received_bytes
+        report.downloaded(self._partial.remote.source, received_bytes - self._counted_bytes)
+        self._counted_bytes = received_bytes
 
     def _worker(self, index: int) -> Worker:
         return Worker(self._board, self._partial.remote, self._limits, self._patience, index)

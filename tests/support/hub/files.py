@@ -98,7 +98,9 @@ class Files(Answering):
         while start < stop:
             rate = self.server.hub.bytes_per_second
             limit = _SENDFILE_BYTES if rate is None else _PIECE_BYTES
-            start += os.sendfile(self.connection.fileno(), fd, start, min(limit, stop - start))
+            count = os.sendfile(self.connection.fileno(), fd, start, min(limit, stop - start))
+            self.server.hub.count_sent(count)
+            start += count
             if rate is not None:
                 time.sleep(_PIECE_BYTES / rate)
 

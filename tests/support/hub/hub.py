@@ -37,6 +37,8 @@ class Hub:
         self.at_once_status = 429
         self.signature = secrets.token_hex(8)
         """Part of every address of the content host; other signatures are refused there with 403."""
+        self.sent_bytes = 0
+        """What went out of files, cut answers included."""
         self.closing = threading.Event()
         self._lock = threading.Lock()
         self._sending = 0
@@ -130,6 +132,11 @@ class Hub:
         finally:
             with self._lock:
                 self._sending -= 1
+
+    def count_sent(self, count_bytes: int) -> None:
+        """So much more of a file has gone out."""
+        with self._lock:
+            self.sent_bytes += count_bytes
 
     def asked(self, host: str | None = None, method: str = "GET", path: str = "") -> list[Request]:
         """Requests so far, by host, method and part of the path."""

@@ -12,7 +12,7 @@ import pytest
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.jobs import child
 from orchestrator.jobs.child import Reporter
-from orchestrator.jobs.events import ErrorEvent, ResultEvent, read_event
+from orchestrator.jobs.events import DownloadEvent, ErrorEvent, ResultEvent, read_event
 from tests import REPOSITORY
 from tests.unit.jobs.kinds import MODULE
 
@@ -119,6 +119,22 @@ class TestReporter:
         for done in (3, 10, 10, 10):
             reporter.advance(done)
         assert events[1:] == [{"event": "advance", "done_bytes": 10}]
+
+    def test_downloads_are_counted_by_source_and_the_rest_is_sent_at_the_end(
+        self, reporter: Reporter, events: Events, clock: list[float]
+    ) -> None:
+        for _ in range(1000):
+            clock[0] += 0.002
+            reporter.downloaded("hf", 3)
+            reporter.downloaded("url", 0)
+        reporter.downloaded("url", 5)
+        assert 8 <= len(events) <= 11
+        reporter.flush()
+        reporter.flush()
+        assert {event["source"] for event in events} == {"hf", "url"}
+        counted = {source: sum(e["count_bytes"] for e in events if e["source"] == source) for source in ("hf", "url")}
+        assert counted == {"hf": 3000, "url": 5}
+        assert read_event(json.dumps(events[0]).encode()) == DownloadEvent.model_validate(events[0])
 
     def test_threads_do_not_mix_their_events(self, reporter: Reporter, events: Events) -> None:
         reporter.phase("fetching", 8_000)

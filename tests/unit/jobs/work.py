@@ -81,6 +81,7 @@ def work(request: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
     steps: dict[str, Callable[..., Any]] = {
         "phase": reporter.phase,
         "advance": reporter.advance,
+        "downloaded": reporter.downloaded,
         "line": reporter.line,
         "lines": write_lines,
         "touch": lambda path: Path(path).touch(),

@@ -9,7 +9,7 @@ from orchestrator.schemas import FlagInfo, ModelSpec
 from orchestrator.servers.drivers.base import Device
 from orchestrator.servers.files import Resolved
 from orchestrator.servers.flags import FlagTable
-from orchestrator.servers.launch import Launch, Site, plan_launch
+from orchestrator.servers.launch import Launch, Site, changes, plan_launch
 
 TARGET = Path("/cache/models/target.gguf")
 DRAFTER = Path("/cache/models/drafter.gguf")
@@ -127,3 +127,17 @@ def test_hazards_are_weighed_and_their_flags_set_where_the_binary_has_them(fake_
     hazard = next(h for h in made.hazards if h.id == "hybrid-several-rocm")
     assert hazard.flags == {"ctx-checkpoints": 0}
     assert made.argv[-2:] == ("--ctx-checkpoints", "0") and made.affinity
+
+
+def test_what_differs_between_two_launches_is_told_by_name(fake_flags: FlagTable) -> None:
+    plain = launch(fake_flags, server={"ctx_size": 1024})
+    assert changes(plain, launch(fake_flags, server={"ctx_size": 1024}, defaults={"temperature": 0})) == ()
+    more = launch(fake_flags, flags={"ctx-size": 2048}, server={"flash_attn": "on"})
+    assert changes(plain, more) == changes(more, plain) == ("ctx-size", "flash-attn")
+    drafts = launch(fake_flags, DRAFTER, server={"ctx_size": 1024}, speculation={"type": "draft-simple", "n_max": 5})
+    assert changes(plain, drafts) == ("spec-draft-n-max", "spec-draft-model", "spec-type")
+    elsewhere = plan_launch(Resolved(spec(server={"ctx_size": 1024}), TARGET), {}, fake_flags, Site("far"))
+    assert changes(plain, elsewhere) == ("place.host",)
+    bound = launch(fake_flags, server={"ctx_size": 1024}, place={"devices": ["CUDA1"], "image": "stock"})
+    assert changes(plain, bound) == ("place.image", "place.devices")
+    assert changes(plain, replace(plain, target=Path("/cache/models/other.gguf"))) == ("model",)

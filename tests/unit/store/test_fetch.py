@@ -62,6 +62,7 @@ def test_a_file_is_brought_and_progress_is_told(toy: RemoteFile, partial: Path) 
     told = brought(toy, partial)
     assert told.phases == [("fetching", len(CONTENT), NAME), ("hashing", len(CONTENT), NAME)]
     assert len(CONTENT) in told.done
+    assert told.downloaded_bytes == {"hf": len(CONTENT)}
 
 
 def test_an_empty_file_is_a_file(hub: Hub, partial: Path) -> None:
@@ -75,6 +76,7 @@ def test_a_fetch_goes_on_where_another_ended(hub: Hub, toy: RemoteFile, partial:
     assert done(partial) == [[0, 1_000_000]]
     told = brought(toy, partial)
     assert told.before[0] == 1_000_000, "what was there counts for no rate"
+    assert told.downloaded_bytes == {"hf": len(CONTENT) - 1_000_000}, "nor for a download"
     [asked] = hub.asked("content")
     assert asked.range == "bytes=1000000-" and asked.headers["if-range"].startswith('"')
 
@@ -82,7 +84,7 @@ def test_a_fetch_goes_on_where_another_ended(hub: Hub, toy: RemoteFile, partial:
 def test_what_is_whole_needs_no_network(hub: Hub, toy: RemoteFile, partial: Path) -> None:
     brought(toy, partial)
     hub.requests.clear()
-    brought(toy, partial)
+    assert not +brought(toy, partial).downloaded_bytes
     assert hub.requests == []
 
 
@@ -91,7 +93,7 @@ def test_bytes_of_an_earlier_run_are_not_trusted(hub: Hub, toy: RemoteFile, part
     with (partial / "data").open("r+b") as data:
         data.seek(5000)
         data.write(b"power was cut here")
-    brought(toy, partial)
+    assert brought(toy, partial).downloaded_bytes == {"hf": 2 * len(CONTENT) - 1_000_000}
     assert [r.range for r in hub.asked("content")] == ["bytes=1000000-", None]
 
 
@@ -100,7 +102,7 @@ def test_a_file_that_changed_meanwhile_is_brought_from_its_start(hub: Hub, parti
     toy = RemoteFile(address, NAME)
     interrupted(hub, toy, partial)
     hub.serve(NAME, CONTENT)
-    brought(toy, partial)
+    assert brought(toy, partial).downloaded_bytes == {"url": len(CONTENT)}
     assert [r.range for r in hub.asked()] == ["bytes=1000000-", None]
 
 
