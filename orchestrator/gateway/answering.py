@@ -1,9 +1,11 @@
 """An answer from its wait for a server to its last byte."""
 
 import asyncio
+import time
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
@@ -17,6 +19,9 @@ from orchestrator.gateway.reply import Reply
 from orchestrator.gateway.routes import Work
 from orchestrator.gateway.upstream import NotReached, Upstream
 from orchestrator.servers import Lease, Manager
+
+if TYPE_CHECKING:
+    from orchestrator.telemetry.spans import Part
 
 _END_NOTICED_SECONDS = 2.0
 _POLL_SECONDS = 0.01
@@ -48,7 +53,7 @@ class Answering:
             raise SlipstreamError(Code.UPSTREAM_FAILED, message, retry_after_seconds=1) from e
 
     async def _through_lease(self, ask: Ask, reply: Reply) -> str:
-        lease = await reply.alive_while(self._manager.lease(ask.name), partial(self._why, ask), Lease.release)
+        lease = await self._lease(ask, reply)
         try:
             outcome = await unless(self._through_slot(lease, ask, reply), lease.cut.wait())
             if outcome is None:
@@ -61,18 +66,33 @@ class Answering:
         finally:
             lease.release()
 
+    async def _lease(self, ask: Ask, reply: Reply) -> Lease:
+        began = time.monotonic()
+        with reply.account.part("wait") as part:
+            try:
+                leasing = self._manager.lease(ask.name, exemplar=reply.account.exemplar)
+                lease = await reply.alive_while(leasing, partial(self._why, ask), Lease.release)
+            finally:
+                reply.account.waited(time.monotonic() - began)
+            if part is not None:
+                _note_load(part, began, lease)
+            return lease
+
     async def _through_slot(self, lease: Lease, ask: Ask, reply: Reply) -> str:
         launch = lease.instance.goal.launch
+        wanted = _wanted_slot(ask)
         if not launch.affinity or ask.route.work is Work.COUNT:
+            reply.account.slot = _slot_of(wanted, lease)
             return await self._exchange(lease, ask, await _body(lease, ask, {}), reply)
         slots = self._affinity.of(lease.instance, lease.instance.slots)
         conversation = await _conversation(ask)
-        wanted = _wanted_slot(ask)
-        place = await reply.alive_while(
-            slots.take(conversation, wanted),
-            partial(_why_slot, ask),
-            partial(slots.give_back, holds=None),
-        )
+        with reply.account.part("slot"):
+            place = await reply.alive_while(
+                slots.take(conversation, wanted),
+                partial(_why_slot, ask),
+                partial(slots.give_back, holds=None),
+            )
+        reply.account.slot = _slot_of(wanted, lease) if place.slot is None else place.slot.number
         holds: Conversation | None = None
         try:
             body = await _body(lease, ask, _slot_field(place) if wanted is None else {})
@@ -92,20 +112,50 @@ class Answering:
             slots.erased(place)
 
     async def _exchange(self, lease: Lease, ask: Ask, body: bytes, reply: Reply) -> str:
-        response = await reply.alive_while(
-            self._upstream.send(lease, ask.route.upstream, ask.content_type, body, is_stream=ask.wants_stream),
-            lambda: f"{ask.name!r} reads the prompt",
-            aiohttp.ClientResponse.close,
-            may_begin=False,
-        )
-        try:
-            return await self._upstream.relay(response, lease, reply)
-        finally:
-            # Closes the connection unless the answer was read to its end.
-            response.close()
+        account = reply.account
+        with account.part(f"{ask.route.operation} {ask.spec.name}", is_client=True) as part:
+            headers: dict[str, str] = {}
+            if part is not None:
+                part.note(_about(lease, ask))
+                headers = part.headers()
+            response = await reply.alive_while(
+                self._upstream.send(lease, ask, body, headers),
+                lambda: f"{ask.name!r} reads the prompt",
+                aiohttp.ClientResponse.close,
+                may_begin=False,
+            )
+            try:
+                outcome = await self._upstream.relay(response, lease, reply)
+                account.look(ask, outcome)
+                return outcome
+            finally:
+                # Closes the connection unless the answer was read to its end.
+                response.close()
+                if part is not None:
+                    part.note({"http.response.status_code": response.status} | account.usage())
+                    if response.status >= HTTPStatus.BAD_REQUEST:
+                        part.fail(str(response.status))
 
     def _why(self, ask: Ask) -> str:
         return f"waiting for {ask.name!r}: {self._manager.waits_for(ask.name) or 'its server'}"
+
+
+def _note_load(part: "Part", began: float, lease: Lease) -> None:
+    """The load of its server, as far as the request waited for it."""
+    instance = lease.instance
+    if instance.start_seconds is not None and instance.since_ready > began:
+        start = max(began, instance.since_ready - instance.start_seconds)
+        part.past("load", start, instance.since_ready, {"slipstream.host": instance.goal.host.name})
+
+
+def _about(lease: Lease, ask: Ask) -> dict[str, Any]:
+    return {
+        "gen_ai.operation.name": ask.route.operation,
+        "gen_ai.provider.name": "llama.cpp",
+        "gen_ai.request.model": ask.spec.name,
+        "http.request.method": "POST",
+        "url.full": lease.url + ask.route.upstream,
+    }
 
 
 async def _body(lease: Lease, ask: Ask, added: dict[str, Any]) -> bytes:
@@ -143,6 +193,11 @@ async def _conversation(ask: Ask) -> Conversation | None:
 def _wanted_slot(ask: Ask) -> int | None:
     slot = None if ask.request is None else ask.request.get("id_slot")
     return slot if isinstance(slot, int) and not isinstance(slot, bool) and slot >= 0 else None
+
+
+def _slot_of(wanted: int | None, lease: Lease) -> int | None:
+    """Where a request with an `id_slot` of its own runs; the server takes a number beyond its slots modulo these."""
+    return None if wanted is None or not lease.instance.slots else wanted % lease.instance.slots
 
 
 def _slot_field(place: Place) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import logging
 from starlette.types import Receive, Scope, Send
 
 from orchestrator.errors import Code, SlipstreamError, internal_error
+from orchestrator.gateway.account import account_of
 from orchestrator.gateway.answering import Answering
 from orchestrator.gateway.asking import read_ask
 from orchestrator.gateway.body import read_body
@@ -46,7 +47,7 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; every error has the shape of the route's dialect."""
         path = scope["path"]
-        reply = Reply(send, dialect_of(path), self._keep_alive_seconds)
+        reply = Reply(send, dialect_of(path), self._keep_alive_seconds, account_of(scope))
         try:
             if path in ROUTES:
                 await self._infer(scope, receive, reply)
@@ -74,18 +75,21 @@ class Gateway:
             return
         ask = await read_ask(self._manager, scope, raw)
         reply.wants_stream = ask.wants_stream
-        outcome = "server_error"
+        account = reply.account
+        account.asks(ask)
+        account.outcome = "server_error"
+        self._requests.began(ask.spec.name)
         try:
             # A client that leaves cancels the work for it at once, which closes the upstream connection.
-            outcome = await unless(self._answering.answer(ask, reply), _gone(receive, reply)) or "cancelled"
+            account.outcome = await unless(self._answering.answer(ask, reply), _gone(receive, reply)) or "cancelled"
         except SlipstreamError as e:
-            outcome = "client_error" if e.status < 500 else "server_error"
+            account.outcome = "client_error" if e.status < 500 else "server_error"
             raise
         except asyncio.CancelledError:
-            outcome = "cancelled"
+            account.outcome = "cancelled"
             raise
         finally:
-            self._requests.count(ask.spec.name, outcome)
+            self._requests.ended(ask.spec.name, account.outcome, account.measured())
 
 
 async def _gone(receive: Receive, reply: Reply) -> None:

@@ -36,6 +36,20 @@ class Ask:
         generates = self.route.work is Work.GENERATE
         return generates and self.request is not None and self.request.get("stream") is True
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What the server is asked to generate by: the model's defaults, and what the client says."""
+        return self.spec.defaults | (self.request or {})
+
+    @property
+    def is_single(self) -> bool:
+        """Whether one sequence is the answer: a list of prompts or `n` gives several."""
+        request = self.fields
+        prompt = request.get("prompt")
+        # A list of numbers, or of numbers and texts, is one prompt (tools/server/server-common.cpp).
+        is_one = not isinstance(prompt, list) or len(prompt) == 1 or isinstance(next(iter(prompt), None), int)
+        return is_one and all(request.get(name, 1) in (None, 1) for name in ("n", "n_cmpl"))
+
 
 async def read_ask(manager: Manager, scope: Scope, raw: bytes) -> Ask:
     """Read a whole body; SlipstreamError invalid_request or model_not_found."""

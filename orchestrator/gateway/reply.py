@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from starlette.types import Send
 
 from orchestrator.errors import SlipstreamError
+from orchestrator.gateway.account import Account
 from orchestrator.gateway.dialects import Dialect, error_body, error_event
 from orchestrator.gateway.racing import over
 
@@ -21,11 +22,12 @@ T = TypeVar("T")
 
 
 class Reply:
-    """`send` of one request. `wants_stream` is set once the request has been read."""
+    """`send` of one request. `wants_stream` is set once the request has been read; `account` is what is told of it."""
 
-    def __init__(self, send: Send, dialect: Dialect, keep_alive_seconds: float) -> None:
+    def __init__(self, send: Send, dialect: Dialect, keep_alive_seconds: float, account: Account) -> None:
         self.send = send
         self.dialect = dialect
+        self.account = account
         self.wants_stream = False
         self.has_begun = False
         self.is_stream = False
@@ -58,6 +60,7 @@ class Reply:
 
         The ASGI server then breaks the connection, so that nobody takes it for whole.
         """
+        self.account.error = str(error.code)
         if not self.has_begun:
             await self.json(error_body(error, self.dialect), error.status, error.headers)
         elif self.is_stream and not self.has_ended:

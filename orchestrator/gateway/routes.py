@@ -30,6 +30,22 @@ class Route:
     is_form: bool = False
     takes_id_slot: bool = False
 
+    @property
+    def operation(self) -> str:
+        """What it does in the words of OpenTelemetry's conventions for generative AI, as far as they have one."""
+        return _OPERATIONS.get(self.upstream) or self.upstream.rpartition("/")[2]
+
+
+_OPERATIONS = {
+    "/v1/chat/completions": "chat",
+    "/v1/responses": "chat",
+    "/v1/messages": "chat",
+    "/v1/completions": "text_completion",
+    "/completion": "text_completion",
+    "/infill": "text_completion",
+    "/embedding": "embeddings",
+}
+
 
 def _spelt(route: Route, *paths: str) -> dict[str, Route]:
     return dict.fromkeys(paths or (route.upstream, f"/v1{route.upstream}"), route)
@@ -67,6 +83,11 @@ DATA_PATHS: frozenset[str] = frozenset({*ROUTES, *MODEL_LISTS})
 def is_data(path: str) -> bool:
     """Whether a path belongs to the data plane: everything under `/v1`, and the spellings at the root."""
     return path in DATA_PATHS or path.startswith(("/v1/", "/models/"))
+
+
+def is_listed(path: str) -> bool:
+    """Whether a path is one of the few that have a meaning, so that it may stand in logs and names of spans."""
+    return path in DATA_PATHS
 
 
 def listed_model(path: str) -> str | None:

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 import aiohttp
 
 from orchestrator.errors import Code, SlipstreamError
+from orchestrator.gateway.asking import Ask
 from orchestrator.gateway.dialects import Dialect, refused_by, translated
 from orchestrator.gateway.reply import SSE, Reply
 from orchestrator.servers import Instance, Lease
@@ -19,7 +20,9 @@ _ERASE_TIMEOUT_SECONDS = 5.0
 _READ_AHEAD_BYTES = 32 << 10
 _LONGEST_ERROR_BYTES = 64 << 10
 # Hop-by-hop headers (RFC 9110, 7.6.1) and what only the server's own side may say.
-_NOT_PASSED = frozenset({b"connection", b"keep-alive", b"transfer-encoding", b"server", b"date", b"upgrade"})
+_NOT_PASSED = frozenset(
+    {b"connection", b"keep-alive", b"transfer-encoding", b"server", b"date", b"upgrade", b"x-request-id"}
+)
 _NOT_PASSED_PREFIX = b"access-control-"
 _log = logging.getLogger(__name__)
 
@@ -61,23 +64,21 @@ class Upstream:
             read_bufsize=_READ_AHEAD_BYTES,
         )
 
-    async def send(
-        self, lease: Lease, path: str, content_type: str, body: bytes, *, is_stream: bool = False
-    ) -> aiohttp.ClientResponse:
-        """Send a request; its answer as soon as it begins, to be closed by the caller.
+    async def send(self, lease: Lease, ask: Ask, body: bytes, headers: dict[str, str]) -> aiohttp.ClientResponse:
+        """Send a request, with `headers` of ours; its answer as soon as it begins, to be closed by the caller.
 
         NotReached when nothing has reached the server, SlipstreamError when it breaks or stays silent.
         """
         if lease.is_dead:
             raise NotReached
         model = lease.server.model
-        headers = {"content-type": content_type, "accept-encoding": "identity"}
-        if is_stream:
+        headers = headers | {"content-type": ask.content_type, "accept-encoding": "identity"}
+        if ask.wants_stream:
             # llama-server closes the connection after each stream and does not say so (tools/server/server-http.cpp:
             # its chunked provider returns false at the end): the next request on it would be lost.
             headers["connection"] = "close"
         try:
-            return await self._post(lease, path, headers, body)
+            return await self._post(lease, ask.route.upstream, headers, body)
         except aiohttp.ClientConnectorError as e:
             raise NotReached from e
         except TimeoutError as e:
@@ -96,9 +97,12 @@ class Upstream:
             raise SlipstreamError(
                 Code.UPSTREAM_FAILED, f"the server of {lease.server.model!r} answered without a stream"
             )
-        send = reply.send
+        send, pieces = reply.send, reply.account.pieces
+        pieces.is_stream = is_stream
+        add = pieces.add
         try:
             async for chunk in response.content.iter_any():
+                add(chunk)
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
         except TimeoutError as e:
             raise SlipstreamError(Code.UPSTREAM_TIMEOUT, f"the server of {lease.server.model!r} went silent") from e
