@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import math
+import os
 import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 import uvicorn
@@ -16,13 +18,16 @@ import uvloop
 from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from orchestrator import __version__
 from orchestrator.api import Context, Guard, Trail, build_api
 from orchestrator.db import Database
 from orchestrator.errors import SlipstreamError
-from orchestrator.gateway import Gateway, is_data
+from orchestrator.gateway import Front, Gateway, is_data
 from orchestrator.gguf.known import PINNED_BUILD
 from orchestrator.jobs import Jobs
+from orchestrator.page import Page
 from orchestrator.servers import (
+    Benches,
     Cataloguing,
     Manager,
     ModelFiles,
@@ -35,27 +40,35 @@ from orchestrator.servers import (
 from orchestrator.settings import Settings
 from orchestrator.store import KINDS
 from orchestrator.telemetry import Requests
+from orchestrator.telemetry.logs import start_logging
+from orchestrator.telemetry.tracing import tracing
+
+if TYPE_CHECKING:
+    from orchestrator.telemetry.spans import Tracing
 
 _log = logging.getLogger("slipstream")
 
 
-def build_app(context: Context, gateway: Gateway) -> ASGIApp:
-    """Guard, then the data plane to the gateway and everything else to the control plane."""
+def build_app(context: Context, gateway: Gateway, traces: "Tracing | None" = None) -> ASGIApp:
+    """Guard, then the data plane to the gateway, the page to itself and everything else to the control plane."""
     settings = context.settings
+    admin_keys, api_keys = settings.admin_keys(), settings.api_keys()
     api = build_api(context)
+    page = Page(context, is_locked=bool(admin_keys or api_keys))
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
-        to_gateway = scope["type"] == "http" and is_data(scope["path"])
-        await (gateway if to_gateway else api)(scope, receive, send)
+        path = scope["path"] if scope["type"] == "http" else ""
+        await (gateway if is_data(path) else page if page.has(path) else api)(scope, receive, send)
 
-    return Guard(
+    guard = Guard(
         dispatch,
-        settings.admin_keys(),
-        settings.api_keys(),
+        admin_keys,
+        api_keys,
         settings.allowed_hosts,
         settings.cors_origins,
         context.audit.refused,
     )
+    return Front(guard, traces)
 
 
 @asynccontextmanager
@@ -74,26 +87,21 @@ async def running(settings: Settings) -> AsyncIterator[Context]:
             database.owner(),
             settings.hosts_file,
             settings.memory,
+            settings.accelerator,
         )
         async with opening.hosts() as hosts, httpx.AsyncClient(limits=limits, trust_env=False) as client:
             # What is told of "the" llama-server is told of the first host's.
             flags = await next(iter(hosts.values())).driver.flags(None)
             _log.info("llama-server: %s", flags.version)
-            runtime = Runtime(
-                client,
-                settings.start_timeout_seconds,
-                settings.stop_timeout_seconds,
-                settings.log_lines,
-                settings.idle_seconds,
-                settings.max_waiting_requests,
-                settings.wait_timeout_seconds,
-                settings.drain_timeout_seconds,
-            )
             files = ModelFiles(settings.models_dir, settings.cache, is_pinned=flags.build == PINNED_BUILD)
-            manager = Manager(files, Wanted(database), hosts, flags, Observed(database), runtime)
+            wanted = Wanted(database)
+            manager = Manager(files, wanted, hosts, flags, Observed(database), _runtime(settings, client))
             jobs = Jobs(database, KINDS, settings.jobs)
             supply, cataloguing = Supply(manager, jobs), Cataloguing(manager)
-            context = Context(settings, manager, supply, cataloguing, jobs, client, Requests(), Trail(database))
+            benches = Benches(database, manager, wanted)
+            context = Context(
+                settings, manager, supply, cataloguing, jobs, client, Requests(), Trail(database), benches
+            )
             async with AsyncExitStack() as stack:
                 stack.push_async_callback(context.audit.close)
                 stack.push_async_callback(manager.close)
@@ -107,8 +115,22 @@ async def running(settings: Settings) -> AsyncIterator[Context]:
                     context.is_open = False
 
 
+def _runtime(settings: Settings, client: httpx.AsyncClient) -> Runtime:
+    return Runtime(
+        client,
+        settings.start_timeout_seconds,
+        settings.stop_timeout_seconds,
+        settings.log_lines,
+        settings.idle_seconds,
+        settings.max_waiting_requests,
+        settings.wait_timeout_seconds,
+        settings.drain_timeout_seconds,
+    )
+
+
 async def serve(settings: Settings) -> None:
     """Serve until SIGINT or SIGTERM."""
+    traces = tracing(os.environ, __version__)
     async with running(settings) as context:
         if not await asyncio.to_thread(settings.models_dir.is_dir):
             _log.warning("there is no folder of model files at %s (SLIPSTREAM_MODELS_DIR)", settings.models_dir)
@@ -123,7 +145,7 @@ async def serve(settings: Settings) -> None:
             settings.keep_alive_seconds,
         )
         config = uvicorn.Config(
-            build_app(context, gateway),
+            build_app(context, gateway, traces),
             host=settings.host,
             port=settings.port,
             access_log=False,
@@ -140,6 +162,8 @@ async def serve(settings: Settings) -> None:
             await server.serve()
         finally:
             await gateway.close()
+            if traces is not None:
+                await traces.close()
 
 
 class _Server(uvicorn.Server):
@@ -163,8 +187,6 @@ def _on_signal(server: uvicorn.Server, context: Context) -> None:
 
 def main() -> None:
     """Settings from the environment; a wrong one ends with a sentence, not a traceback."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s", stream=sys.stderr)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         settings = Settings()
         settings.admin_keys(), settings.api_keys()
@@ -172,6 +194,7 @@ def main() -> None:
         sys.exit("\n".join(f"slipstream: {_told(p['loc'], p['msg'])}" for p in e.errors()))
     except (OSError, ValueError) as e:
         sys.exit(f"slipstream: {e}")
+    start_logging(settings.log_format)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(settings))

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
 from orchestrator import __version__
-from orchestrator.api import audit, events, jobs, models, probes, servers, slots, store
+from orchestrator.api import audit, bench, events, jobs, metrics, models, probes, servers, slots, speculation, store
 from orchestrator.api.body_limit import BodyLimit
 from orchestrator.api.context import Context
 from orchestrator.api.document import document_of, operations
@@ -37,7 +37,8 @@ def build_api(context: Context) -> FastAPI:
     api.add_middleware(BodyLimit)
     # Around the limit: what is refused for its size is in the audit log too.
     api.add_middleware(Audited, trail=context.audit)
-    for part in (models, servers, events, slots, store, jobs, audit, probes):
+    # The first in order is the first that is looked at for a request.
+    for part in (metrics, models, bench, servers, events, slots, speculation, store, jobs, audit, probes):
         api.include_router(part.router)
     api.openapi = partial(document_of, api)  # type: ignore[method-assign]
     api.add_exception_handler(SlipstreamError, _on_error)

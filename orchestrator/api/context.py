@@ -8,7 +8,7 @@ from fastapi import Depends, Header, Path, Query, Request
 
 from orchestrator.api.trail import Trail
 from orchestrator.jobs import Jobs
-from orchestrator.servers import Cataloguing, Manager, Supply
+from orchestrator.servers import Benches, Cataloguing, Manager, Supply
 from orchestrator.settings import Settings
 from orchestrator.telemetry import Requests
 
@@ -25,10 +25,11 @@ class Context:
     client: httpx.AsyncClient
     requests: Requests
     audit: Trail
+    benches: Benches
     is_open: bool = False
 
 
-def _context(request: Request) -> Context:
+async def _context(request: Request) -> Context:
     context: Context = request.app.state.context
     return context
 
@@ -36,32 +37,39 @@ def _context(request: Request) -> Context:
 ContextDep = Annotated[Context, Depends(_context)]
 
 
-def _manager(context: ContextDep) -> Manager:
+async def _manager(context: ContextDep) -> Manager:
     return context.manager
 
 
 ManagerDep = Annotated[Manager, Depends(_manager)]
 
 
-def _supply(context: ContextDep) -> Supply:
+async def _supply(context: ContextDep) -> Supply:
     return context.supply
 
 
-def _jobs(context: ContextDep) -> Jobs:
+async def _jobs(context: ContextDep) -> Jobs:
     return context.jobs
 
 
 JobsDep = Annotated[Jobs, Depends(_jobs)]
 
 
-def _audit(context: ContextDep) -> Trail:
+async def _audit(context: ContextDep) -> Trail:
     return context.audit
 
 
 AuditDep = Annotated[Trail, Depends(_audit)]
 
 
-def _cataloguing(context: ContextDep) -> Cataloguing:
+async def _benches(context: ContextDep) -> Benches:
+    return context.benches
+
+
+BenchesDep = Annotated[Benches, Depends(_benches)]
+
+
+async def _cataloguing(context: ContextDep) -> Cataloguing:
     return context.cataloguing
 
 

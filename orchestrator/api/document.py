@@ -14,8 +14,8 @@ _METHODS = ("get", "put", "post", "delete")
 _DESCRIPTION = (
     "Serves models with speculative decoding behind one address. Errors under /api and of the probes are "
     "application/problem+json (RFC 9457); those of the data plane have OpenAI's shape, or Anthropic's. Every Host "
-    "and Origin that is not allowed is refused with 403, every path but those of the probes needs a key where keys "
-    "are set (401), an admin key outside the data plane and /metrics (403)."
+    "and Origin that is not allowed is refused with 403, every path but those of the probes and of the page for people "
+    "at / needs a key where keys are set (401), an admin key outside the data plane and /metrics (403)."
 )
 _TAGS = [
     {"name": "models", "description": "The catalogue, and the files of its models."},

@@ -13,7 +13,9 @@ from orchestrator.gateway import is_data
 from orchestrator.gateway.dialects import error_body
 from orchestrator.gateway.routes import dialect_of
 
-_OPEN = frozenset({"/healthz", "/readyz"})
+# The page holds no data where keys are set; what its script asks for is behind them.
+_PAGE = ("/", "/page/page.css", "/page/page.js", "/page/asking.js", "/page/chat.js", "/page/morph.js", "/page/icon.svg")
+_OPEN = frozenset({"/healthz", "/readyz", *_PAGE})
 # What is decided by must be there once: of two, a proxy in front may have looked at the other one.
 _SINGLE = frozenset({b"host", b"origin", b"authorization", b"x-api-key"})
 _PREFLIGHT_SECONDS = 600
@@ -22,7 +24,7 @@ OnRefusal = Callable[[Scope, str, int], None]
 
 
 class Guard:
-    """The data plane and `/metrics` open to any key, everything else to admin keys, the probes to everybody.
+    """The data plane and `/metrics` open to any key, everything else to admin keys, probes and the page to everybody.
 
     Without keys everything is open, so then a web page must not be able to use the address: a request that a
     browser sends for another site (Origin) or for a name that was bent to this machine (Host) is refused. Pages of
@@ -51,7 +53,7 @@ class Guard:
             allow_origins=tuple(cors_origins),
             allow_methods=("GET", "POST"),
             allow_headers=("*",),
-            expose_headers=("retry-after",),
+            expose_headers=("retry-after", "x-request-id"),
             allow_private_network=True,
             max_age=_PREFLIGHT_SECONDS,
         )

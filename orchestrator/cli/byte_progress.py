@@ -9,7 +9,7 @@ from rich.text import Text
 
 from orchestrator.cli.columns import Description, bar, fixed, if_wide
 from orchestrator.cli.invocation import Output, plain
-from orchestrator.cli.units import in_figures
+from orchestrator.units import in_figures
 
 _LINE_SECONDS = 5.0
 

@@ -9,10 +9,10 @@ import typer
 from orchestrator.cli.byte_progress import shown_bytes
 from orchestrator.cli.invocation import Output
 from orchestrator.cli.options import Json
-from orchestrator.cli.units import in_bytes
 from orchestrator.gguf import extract as extraction
 from orchestrator.gguf import graft as grafting
 from orchestrator.schemas import Extraction, GraftPlan, KeyChange, TensorChange
+from orchestrator.units import in_bytes
 
 
 class SplitLayout(StrEnum):

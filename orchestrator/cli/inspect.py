@@ -9,11 +9,11 @@ from rich.text import Text
 
 from orchestrator.cli.invocation import Output, invoked, plain
 from orchestrator.cli.options import Json, Url, parse_types
-from orchestrator.cli.units import in_bytes
 from orchestrator.client import Client
 from orchestrator.gguf.inspect import inspect_file
 from orchestrator.gguf.preflight import preflight as find_problems
 from orchestrator.schemas import AddRequest, HfSource, Inspection, InspectRequest, Problem, Source, UrlSource
+from orchestrator.units import in_bytes
 
 _ADDRESSES = ("http://", "https://")
 _HF = "hf:"

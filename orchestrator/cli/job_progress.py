@@ -10,9 +10,9 @@ from rich.text import Text
 
 from orchestrator.cli.columns import Description, bar, fixed, if_wide
 from orchestrator.cli.invocation import INTERRUPTED, Invocation, plain
-from orchestrator.cli.units import in_figures
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.schemas import JobEvent, JobLine, JobProgress, JobState, JobView
+from orchestrator.units import in_figures
 
 _LINE_SECONDS = 5.0
 _RECONNECT_SECONDS = 30.0

@@ -9,8 +9,8 @@ from rich.text import Text
 from orchestrator.cli.invocation import INTERRUPTED, Invocation, invoked, show_error
 from orchestrator.cli.job_progress import error_of, events_of, follow_job, step_of, succeeded
 from orchestrator.cli.options import Json, Url
-from orchestrator.cli.units import in_seconds
 from orchestrator.schemas import JobState, JobView
+from orchestrator.units import in_seconds
 
 _STYLES = {JobState.SUCCEEDED: "green", JobState.FAILED: "red", JobState.RUNNING: "yellow"}
 

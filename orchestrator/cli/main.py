@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from orchestrator import __version__
-from orchestrator.cli import chat, events, gguf, inspect, jobs, logs, models, serve, servers, status, supply
+from orchestrator.cli import chat, events, gguf, inspect, jobs, logs, models, serve, servers, status, supply, traffic
 from orchestrator.cli.invocation import show_error
 from orchestrator.cli.options import Url
 from orchestrator.errors import Code, SlipstreamError
@@ -44,6 +44,7 @@ for command in (
     supply.gc,
     supply.ollama,
     chat.chat,
+    traffic.bench_traffic,
 ):
     app.command()(command)
 

@@ -9,9 +9,15 @@ from rich.text import Text
 
 from orchestrator.cli.invocation import invoked
 from orchestrator.cli.options import Json, Url
-from orchestrator.cli.slots import Slot, read_slots
-from orchestrator.cli.units import in_seconds
-from orchestrator.schemas import ServerState, ServerView
+from orchestrator.cli.slots import (
+    acceptance_ratio,
+    mean_acceptance_length,
+    running_slots,
+    slots_as_json,
+    tokens_per_second,
+)
+from orchestrator.schemas import ServerState, ServerView, SlotSpeculation
+from orchestrator.units import in_seconds
 
 _NO_DATA = "-"
 _COLUMNS = (
@@ -30,12 +36,9 @@ def status(
     """Show every server: its state, and per slot how drafts fare. A dash is "no data"."""
     with invoked(ctx, url, as_json) as cli:
         servers = (cli.client.server(model),) if model else cli.client.servers().servers
-        slots = read_slots(cli.client.metrics())
+        slots = running_slots(cli.client.speculation())
         if as_json:
-            found = [
-                view.model_dump(mode="json") | {"slots": [slot.as_json() for slot in slots.get(view.model, ())]}
-                for view in servers
-            ]
+            found = [view.model_dump(mode="json") | slots_as_json(slots.get(view.model, ())) for view in servers]
             cli.emit({"servers": found})
             return
         cli.table(_COLUMNS, [row for view in servers for row in _rows(view, slots.get(view.model, []))])
@@ -49,7 +52,7 @@ def state_text(state: ServerState) -> Text:
     return Text(state, _STYLES.get(state, "yellow"))
 
 
-def _rows(view: ServerView, slots: list[Slot]) -> Iterator[tuple[str | Text, ...]]:
+def _rows(view: ServerView, slots: list[SlotSpeculation]) -> Iterator[tuple[str | Text, ...]]:
     """One row a slot; the server's own cells stand in its first row."""
     first: tuple[str | Text, ...] = (
         view.model,
@@ -58,8 +61,10 @@ def _rows(view: ServerView, slots: list[Slot]) -> Iterator[tuple[str | Text, ...
         str(view.waiting),
         view.spec_type if view.instances or view.pid else _NO_DATA,
     )
-    for slot in slots or [Slot(_NO_DATA)]:
-        yield (*first, slot.slot, _busy(slot), *_figures(slot))
+    if not slots:
+        yield (*first, *(_NO_DATA,) * (len(_COLUMNS) - len(first)))
+    for slot in slots:
+        yield (*first, str(slot.slot), "yes" if slot.busy else "no", *_figures(slot))
         first = ("",) * len(first)
 
 
@@ -76,14 +81,12 @@ def _remarks(view: ServerView, now: float) -> Iterator[str]:
     yield from view.warnings
 
 
-def _busy(slot: Slot) -> str:
-    return _NO_DATA if slot.busy is None else "yes" if slot.busy else "no"
-
-
-def _figures(slot: Slot) -> tuple[str, str, str, str]:
+def _figures(slot: SlotSpeculation) -> tuple[str, str, str, str]:
+    accepted, length = acceptance_ratio(slot), mean_acceptance_length(slot)
+    speed = tokens_per_second(slot)
     return (
-        f"{slot.draft_tokens:.0f}" if slot.draft_tokens else _NO_DATA,
-        _NO_DATA if slot.acceptance_ratio is None else f"{slot.acceptance_ratio:.1%}",
-        _NO_DATA if slot.mean_acceptance_length_tokens is None else f"{slot.mean_acceptance_length_tokens:.2f}",
-        _NO_DATA if slot.tokens_per_second is None else f"{slot.tokens_per_second:.1f}",
+        str(slot.draft_tokens or _NO_DATA),
+        _NO_DATA if accepted is None else f"{accepted:.1%}",
+        _NO_DATA if length is None else f"{length:.2f}",
+        _NO_DATA if speed is None else f"{speed:.1f}",
     )

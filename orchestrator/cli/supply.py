@@ -7,8 +7,8 @@ import typer
 from orchestrator.cli.invocation import Invocation, invoked
 from orchestrator.cli.job_progress import follow_job
 from orchestrator.cli.options import Json, Model, Url
-from orchestrator.cli.units import in_bytes
 from orchestrator.schemas import AddRequest, GcView, StoredFile, VerifyRequest, VerifyView
+from orchestrator.units import in_bytes
 
 
 def add(

@@ -8,8 +8,8 @@ with Client() as client:
 ```
 """
 
-from orchestrator.client.chat import ChatEnd, Delta
+from orchestrator.client.chat import ChatAnswer, ChatEnd, Delta
 from orchestrator.client.client import Client
 from orchestrator.client.connection import DEFAULT_URL
 
-__all__ = ["DEFAULT_URL", "ChatEnd", "Client", "Delta"]
+__all__ = ["DEFAULT_URL", "ChatAnswer", "ChatEnd", "Client", "Delta"]

@@ -32,6 +32,15 @@ class ChatEnd:
     timings: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class ChatAnswer:
+    """An answer that was not streamed: its text, and what ChatEnd says of one that was."""
+
+    text: str
+    finish_reason: str | None = None
+    timings: Mapping[str, Any] = field(default_factory=dict)
+
+
 class ChatCalls(Connection):
     """Calls of `/v1`."""
 
@@ -44,11 +53,12 @@ class ChatCalls(Connection):
         the model. An answer that breaks off raises SlipstreamError after the deltas that came.
         """
         body = {**(fields or {}), "model": model, "messages": list(messages), "stream": True}
-        end = ChatEnd()
+        end, is_whole = ChatEnd(), False
         for event in self._events("POST", "/v1/chat/completions", timeout(WORK_TIMEOUT_SECONDS), json=body):
             if event.data == "[DONE]":
-                yield end
-                return
+                # Read on to the end of the response: who hangs up before it has left, for all the other side knows.
+                is_whole = True
+                continue
             chunk = _chunk(event)
             for choice in chunk.get("choices", ()):
                 delta = choice.get("delta", {})
@@ -59,7 +69,23 @@ class ChatCalls(Connection):
                 end = ChatEnd(choice.get("finish_reason") or end.finish_reason, end.timings)
             # llama-server puts them into the last chunk, whichever that is.
             end = ChatEnd(end.finish_reason, chunk.get("timings", end.timings))
-        raise SlipstreamError(Code.UPSTREAM_FAILED, f"the answer of {model!r} broke off")
+        if not is_whole:
+            raise SlipstreamError(Code.UPSTREAM_FAILED, f"the answer of {model!r} broke off")
+        yield end
+
+    def complete(
+        self, model: str, messages: Sequence[Mapping[str, Any]], fields: Mapping[str, Any] | None = None
+    ) -> ChatAnswer:
+        """One answer, when it is whole; arguments as for `chat`."""
+        body = {**(fields or {}), "model": model, "messages": list(messages), "stream": False}
+        wait = timeout(WORK_TIMEOUT_SECONDS)
+        answer = self._parse(self._request("POST", "/v1/chat/completions", json=body, timeout=wait), dict[str, Any])
+        try:
+            choice = answer["choices"][0]
+            text = choice["message"].get("content") or ""
+        except (LookupError, TypeError, AttributeError) as e:
+            raise SlipstreamError(Code.UPSTREAM_FAILED, f"the answer of {model!r} has no message in it") from e
+        return ChatAnswer(text, choice.get("finish_reason"), answer.get("timings") or {})
 
 
 def _chunk(event: ServerSentEvent) -> dict[str, Any]:

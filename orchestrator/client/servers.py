@@ -8,6 +8,8 @@ from orchestrator.client.connection import FOLLOW_TIMEOUT_SECONDS, WORK_TIMEOUT_
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.schemas import (
     AuditList,
+    BenchPut,
+    BenchView,
     FlagInfo,
     ModelList,
     ModelView,
@@ -16,13 +18,15 @@ from orchestrator.schemas import (
     ServerPut,
     ServerView,
     SlotList,
+    SpeculationList,
     SwapRequest,
     Transition,
 )
 
 
 class ServerCalls(Connection):
-    """Calls of `/api/models`, `/api/servers`, `/api/swap`, `/api/events`, `/api/audit`, `/api/flags` and the probes.
+    """Calls of `/api/models`, `/api/servers`, `/api/swap`, `/api/speculation`, `/api/events`, `/api/audit`,
+    `/api/flags` and the probes.
 
     `drain_seconds` is the time that running answers get to end; None leaves it to the orchestrator.
     """
@@ -39,6 +43,19 @@ class ServerCalls(Connection):
         """One model, by name or alias."""
         return self._get(f"/api/models/{segment(name)}", ModelView)
 
+    def bench(self, model: str) -> BenchView:
+        """The measurement of drafting that is kept for a model, and whether it still holds."""
+        return self._get(f"/api/models/{segment(model)}/bench", BenchView)
+
+    def put_bench(self, model: str, body: BenchPut) -> BenchView:
+        """Keep a measurement of the model's server, which has to run as it was measured."""
+        path, json = f"/api/models/{segment(model)}/bench", body.model_dump(mode="json")
+        return self._parse(self._request("PUT", path, json=json), BenchView)
+
+    def forget_bench(self, model: str) -> None:
+        """Keep no measurement for a model any more."""
+        self._request("DELETE", f"/api/models/{segment(model)}/bench")
+
     def servers(self) -> ServerList:
         """Every server, one a model."""
         return self._get("/api/servers", ServerList)
@@ -50,6 +67,10 @@ class ServerCalls(Connection):
     def slots(self, model: str) -> SlotList:
         """The slots of a running server, without anything that a client has sent."""
         return self._get(f"/api/servers/{segment(model)}/slots", SlotList)
+
+    def speculation(self) -> SpeculationList:
+        """How speculation fares per model and slot; fit to be asked every second."""
+        return self._get("/api/speculation", SpeculationList)
 
     def put_server(
         self, model: str, body: ServerPut, *, dry_run: bool = False, drain_seconds: float | None = None

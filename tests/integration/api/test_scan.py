@@ -15,6 +15,8 @@ pytestmark = pytest.mark.integration
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 OPEN = {"/healthz", "/readyz"}
+# The page holds no data where keys are set.
+PAGE = ("/", "/page/page.js")
 # What the pinned llama-server registers besides our data plane (tools/server/server.cpp): none of it may be reached.
 LLAMA_SERVER = (
     *("/", "/health", "/v1/health", "/props", "/slots", "/slots/0", "/lora-adapters", "/cors-proxy", "/tools"),
@@ -87,12 +89,14 @@ def ask(house: Orchestrator, method: str, path: str, key: str | None = None) -> 
 
 def test_a_stranger_gets_401_everywhere(guarded: Orchestrator) -> None:
     wrong = []
-    for path in {*documented(guarded), *LLAMA_SERVER, *SPELLINGS}:
+    for path in {*documented(guarded), *LLAMA_SERVER, *SPELLINGS, *PAGE, "/page/live"}:
         for method in METHODS:
             for key in (None, "a-wrong-key"):
                 status, _ = ask(guarded, method, path, key)
-                if path in OPEN:
-                    expected: tuple[int, ...] = (200,) if method == "GET" else (405,)
+                if path in PAGE:
+                    expected: tuple[int, ...] = (200,) if method in ("GET", "HEAD") else (405,)
+                elif path in OPEN:
+                    expected = (200,) if method == "GET" else (405,)
                 else:
                     expected = (401,)
                 if status not in expected:
@@ -103,8 +107,8 @@ def test_a_stranger_gets_401_everywhere(guarded: Orchestrator) -> None:
 
 def test_an_inference_key_opens_no_admin_route(guarded: Orchestrator) -> None:
     wrong = []
-    for path in {*documented(guarded), *LLAMA_SERVER}:
-        if path in OPEN or path == "/metrics" or is_data(path):
+    for path in {*documented(guarded), *LLAMA_SERVER, "/page/live"}:
+        if path in OPEN or path in PAGE or path == "/metrics" or is_data(path):
             continue
         wrong += [(m, path, s) for m in METHODS if (s := ask(guarded, m, path, USER)[0]) != 403]
     assert wrong == []
@@ -113,7 +117,7 @@ def test_an_inference_key_opens_no_admin_route(guarded: Orchestrator) -> None:
 @pytest.mark.parametrize("key", [USER, ADMIN])
 def test_other_routes_of_llama_server_are_not_there(guarded: Orchestrator, key: str) -> None:
     guarded.http.post("/api/servers/fake/start", headers=bearer(ADMIN)).raise_for_status()
-    for path in LLAMA_SERVER:
+    for path in set(LLAMA_SERVER) - set(PAGE):
         for method in METHODS:
             status, text = ask(guarded, method, path, key)
             # `/slots` is ours, for admins; without `?model=` it is told so.

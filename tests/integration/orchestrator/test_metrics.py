@@ -1,14 +1,19 @@
 """The metrics page over real servers: counters that move while an answer is made, per slot."""
 
+from pathlib import Path
+
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.integration.orchestrator.conftest import THREADS, MakeOrchestrator
 from tests.integration.orchestrator.streams import open_stream
-from tests.support import Samples, eventually
-from tests.support.orchestrator import Orchestrator
+from tests.support import Samples, ToyBox, eventually
+from tests.support.orchestrator import Orchestrator, running_orchestrator
 
 pytestmark = pytest.mark.integration
 
+TOKENS_PREDICTED = "llamacpp:tokens_predicted_total"
 SLOT_COUNTERS = (
     "predicted_tokens_total",
     "predicted_seconds_total",
@@ -25,6 +30,16 @@ def scrape(house: Orchestrator) -> Samples:
 def of_slot(samples: Samples, name: str, slot: int, model: str = "toy", spec_type: str = "draft-mtp") -> float:
     labels = {"model": model, "slot": str(slot), "spec_type": spec_type}
     return samples.values[f"slipstream_slot_{name}", frozenset(labels.items())]
+
+
+def counters_of(samples: Samples, model: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """What the servers of a model have counted."""
+    of_servers = ("slipstream_slot_", "llamacpp:")
+    return {
+        (name, labels): value
+        for (name, labels), value in samples.values.items()
+        if name.startswith(of_servers) and name.endswith("_total") and ("model", model) in labels
+    }
 
 
 def test_the_page_reads_back(house: Orchestrator) -> None:
@@ -89,29 +104,37 @@ def test_counters_agree_with_what_the_answers_said(house: Orchestrator) -> None:
     assert grown("accepted_tokens_total") == sum(t["draft_n_accepted"] for t in timings)
     assert grown("verification_steps_total") == sum(t["draft_n_steps"] for t in timings)
     positions = sum(v for (name, _), v in after.values.items() if name.endswith("per_position_total"))
-    assert positions == sum(of_slot(after, "accepted_tokens_total", slot) for slot in (0, 1))
+    accepted = sum(of_slot(after, "accepted_tokens_total", slot) for slot in (0, 1))
+    assert positions == accepted
+    labels = {"model": "toy", "spec_type": "draft-mtp"}
+    assert house.metric("slipstream_accepted_length_tokens_sum", **labels) == accepted
+    steps = sum(of_slot(after, "verification_steps_total", slot) for slot in (0, 1))
+    assert house.metric("slipstream_accepted_length_tokens_count", **labels) == steps
 
 
 def test_the_warm_up_is_not_counted(house: Orchestrator) -> None:
+    house.start_model("toy")
+    before = counters_of(scrape(house), "toy")
     house.command("toy", "restart").raise_for_status()
-    samples = scrape(house)
-    assert {of_slot(samples, name, slot) for name in SLOT_COUNTERS for slot in (0, 1)} == {0}
+    assert counters_of(scrape(house), "toy") == before
     house.chat("toy", max_tokens=20).raise_for_status()
-    samples = scrape(house)
-    assert sum(of_slot(samples, "predicted_tokens_total", slot) for slot in (0, 1)) == 20
+    after = counters_of(scrape(house), "toy")
+    predicted = [key for key in after if key[0] in ("slipstream_slot_predicted_tokens_total", TOKENS_PREDICTED)]
+    assert len(predicted) == 3
+    assert sum(after[key] - before[key] for key in predicted) == 40, "on one of two slots, and in the server's own sum"
 
 
-def test_a_stopped_server_has_no_series_but_its_state(house: Orchestrator) -> None:
+def test_a_stopped_server_has_counters_and_no_gauges_of_its_own(house: Orchestrator) -> None:
     house.start_model("other")
+    up = scrape(house)
     house.command("other", "stop")
-    left = {name for name, labels in scrape(house).values if ("model", "other") in labels}
-    assert left <= {
-        "slipstream_server_up",
-        "slipstream_server_state",
-        "slipstream_server_restarts_total",
-        "slipstream_server_start_seconds",
-        "slipstream_requests_total",
-    }
+    down = scrape(house)
+    assert counters_of(down, "other") == counters_of(up, "other")
+    gone = {name for name, labels in up.values if ("model", "other") in labels} - {name for name, _ in down.values}
+    assert "slipstream_slot_busy" not in gone, "those of the other model are still there"
+    left = {name for name, labels in down.values if ("model", "other") in labels}
+    assert "slipstream_slot_busy" not in left
+    assert [name for name in left if name.startswith("llamacpp:") and not name.endswith("_total")] == []
     assert house.metric("slipstream_server_up", model="other") == 0
     assert house.metric("slipstream_server_state", model="other", state="stopped") == 1
 
@@ -125,6 +148,25 @@ def test_requests_are_counted(house: Orchestrator) -> None:
     house.chat("alias-of-toy").raise_for_status()
     assert house.chat("toy", **{"speculative.n_max": "many"}).status_code == 400
     assert (count("ok"), count("client_error")) == (ok + 2, wrong + 1)
+
+
+def test_openmetrics_of_a_patched_and_of_a_stock_server(
+    house: Orchestrator, make_orchestrator: MakeOrchestrator, unpatched_server: Path, toys: ToyBox
+) -> None:
+    stock = make_orchestrator(unpatched_server)
+    stock.write_model("toy", toys.pair().path, server=THREADS | {"ctx_size": 2048})
+    with running_orchestrator(stock):
+        for one in (house, stock):
+            one.start_model("toy")
+            one.chat("toy").raise_for_status()
+            response = one.http.get("/metrics", headers={"accept": "application/openmetrics-text;version=1.0.0"})
+            assert response.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+            read = read_openmetrics(response.text)  # type: ignore[no-untyped-call]
+            families = {family.name: family for family in read}
+            assert families["llamacpp:tokens_predicted"].type == "counter"
+            assert families["llamacpp:n_tokens_max"].type == "gauge"
+        assert families["slipstream_slot_draft_tokens"].samples == []
+        assert families["llamacpp:tokens_predicted"].samples[0].value == 8
 
 
 def test_a_scrape_starts_nothing(house: Orchestrator) -> None:

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 
 from orchestrator.api import Context, Trail, build_api
 from orchestrator.jobs import Jobs
-from orchestrator.servers import Cataloguing, Supply
+from orchestrator.servers import Benches, Cataloguing, Supply
 from orchestrator.settings import Settings
 from orchestrator.telemetry import Requests
 from tests.unit.conftest import World
@@ -28,6 +28,7 @@ def api(world: World, jobs: Jobs) -> FastAPI:
             world.client,
             Requests(),
             Trail(world.database),
+            Benches(world.database, world.manager, world.wanted),
             is_open=True,
         )
     )

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from orchestrator.schemas import (
     AddRequest,
+    BenchPut,
     Graft,
     GraftRequest,
     HfSource,
@@ -43,11 +44,11 @@ SOURCES |= {"GraftRequest.donor", "InspectRequest.source"}
 NO_PATHS = {
     *("PypiSource.sha256", "UrlSource.sha256", "OllamaSource.layer", "ServerPut.state", "InspectRequest.ctx_tokens"),
     *("ModelSpec.speculation", "ModelSpec.defaults", "ModelSpec.keep", "ModelSpec.limits", "ModelSpec.place"),
-    "ModelSpec.slots",
+    *("ModelSpec.slots", "BenchPut.launch", "BenchPut.rounds"),
 }
 REQUESTS = (
     *(AddRequest, Graft, GraftRequest, HfSource, InspectRequest, ModelSpec, OllamaSource, PathSource, PypiSource),
-    *(ServerPut, SwapRequest, UrlSource, VerifyRequest),
+    *(BenchPut, ServerPut, SwapRequest, UrlSource, VerifyRequest),
 )
 
 
@@ -129,6 +130,7 @@ def test_every_request_schema_is_accounted_for(api: FastAPI) -> None:
     }
     assert taken == {
         *("AddRequest", "GraftRequest", "InspectRequest", "ModelSpec", "ServerPut", "SwapRequest", "VerifyRequest"),
+        "BenchPut",
         # Read for `model` alone, and passed on to a server whose own paths are fixed.
         "InferenceRequest",
     }

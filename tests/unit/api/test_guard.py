@@ -9,9 +9,20 @@ from tests.support.asgi import Call
 
 HOSTS = ("localhost", "127.0.0.1", "[::1]")
 # What anybody may ask, keys or no keys. A new entry here is a decision.
-OPEN = ("/healthz", "/readyz")
+# The page and its files hold no data; tests/unit/page/test_page.py holds the list to the files.
+OPEN = ("/healthz", "/readyz", "/", "/page/page.js", "/page/page.css")
 DATA = ("/v1/chat/completions", "/v1/models")
-ADMIN = ("/api/servers", "/api/models", "/api/flags", "/api/openapi.json", "/docs", "/", "/v1", "/unknown")
+ADMIN = (
+    "/api/servers",
+    "/api/models",
+    "/api/flags",
+    "/api/openapi.json",
+    "/docs",
+    "/page/live",
+    "/page/",
+    "/v1",
+    "/unknown",
+)
 
 
 async def answers(scope: Scope, receive: Receive, send: Send) -> None:

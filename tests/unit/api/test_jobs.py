@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 
 from orchestrator.api import Context, Trail, build_api
-from orchestrator.servers import Cataloguing, Supply
+from orchestrator.servers import Benches, Cataloguing, Supply
 from orchestrator.settings import Settings
 from orchestrator.telemetry import Requests
 from tests import REPOSITORY
@@ -40,6 +40,7 @@ def api(world: World, bench: Bench) -> FastAPI:
         world.client,
         Requests(),
         Trail(world.database),
+        Benches(world.database, world.manager, world.wanted),
         is_open=True,
     )
     return build_api(context)

@@ -45,7 +45,9 @@ async def test_its_requests_need_a_key_where_there_are_keys() -> None:
     assert (await ask("GET", path, NO_KEYS, page)).content == b"in"
 
 
-@pytest.mark.parametrize("path", ["/api/servers", "/api/swap", "/metrics", "/slots", "/", "/v1", "//v1/models"])
+@pytest.mark.parametrize(
+    "path", ["/api/servers", "/api/swap", "/metrics", "/slots", "/page/live", "/v1", "//v1/models"]
+)
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
 async def test_it_may_use_nothing_else(method: str, path: str) -> None:
     for keys, status in ((KEYS, 401), (NO_KEYS, 403)):

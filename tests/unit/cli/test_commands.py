@@ -25,26 +25,22 @@ from tests.unit.cli.conftest import Outcome, Run, cells
 
 CHAT = "/v1/chat/completions"
 DRAFTED = {"draft_n": 10, "draft_n_accepted": 6, "draft_n_steps": 4, "predicted_per_second": 41.27}
-METRICS = """\
-# TYPE slipstream_slot_draft_tokens_total counter
-slipstream_slot_draft_tokens_total{model="toy",slot="0",spec_type="draft-mtp"} 8.0
-slipstream_slot_draft_tokens_total{model="toy",slot="1",spec_type="draft-mtp"} 0.0
-# TYPE slipstream_slot_accepted_tokens_total counter
-slipstream_slot_accepted_tokens_total{model="toy",slot="0",spec_type="draft-mtp"} 6.0
-slipstream_slot_accepted_tokens_total{model="toy",slot="1",spec_type="draft-mtp"} 0.0
-# TYPE slipstream_slot_accepted_tokens_per_position_total counter
-slipstream_slot_accepted_tokens_per_position_total{model="toy",position="0",slot="0",spec_type="draft-mtp"} 4.0
-# TYPE slipstream_slot_verification_steps_total counter
-slipstream_slot_verification_steps_total{model="toy",slot="0",spec_type="draft-mtp"} 4.0
-slipstream_slot_verification_steps_total{model="toy",slot="1",spec_type="draft-mtp"} 0.0
-# TYPE slipstream_slot_predicted_tokens_total counter
-slipstream_slot_predicted_tokens_total{model="toy",slot="0",spec_type="draft-mtp"} 50.0
-# TYPE slipstream_slot_predicted_seconds_total counter
-slipstream_slot_predicted_seconds_total{model="toy",slot="0",spec_type="draft-mtp"} 2.0
-# TYPE slipstream_slot_busy gauge
-slipstream_slot_busy{model="toy",slot="0",spec_type="draft-mtp"} 1.0
-slipstream_slot_busy{model="toy",slot="1",spec_type="draft-mtp"} 0.0
-"""
+NOTHING = {
+    **{name: 0 for name in ("predicted_tokens", "predicted_seconds", "draft_tokens", "accepted_tokens")},
+    "verification_steps": 0,
+}
+DRAFTING = {"predicted_tokens": 50, "predicted_seconds": 2.0, "draft_tokens": 8, "accepted_tokens": 6}
+SLOTS: list[dict[str, Any]] = [
+    {**NOTHING, **DRAFTING, "verification_steps": 4, "slot": 0, "busy": True, "tokens_per_second": 3.5},
+    {**NOTHING, "slot": 1, "busy": False},
+]
+SPECULATION = {
+    "window_seconds": None,
+    "models": [
+        {**NOTHING, "model": "toy", "slots": SLOTS},
+        {**NOTHING, "model": "broken", "slots": [{**SLOTS[0], "busy": None}]},
+    ],
+}
 PLAN = {
     "actions": [
         {"do": "stop", "model": "other", "why": "makes room for toy"},
@@ -113,7 +109,7 @@ def test_status_shows_what_each_slot_did(stub: ApiStub, run: Run, monkeypatch: p
         server_view("broken", "failed", **rests),
     ]
     stub.routes["GET /api/servers"] = Answer({"servers": servers})
-    stub.routes["GET /metrics"] = Answer(text=METRICS, kind="text/plain")
+    stub.routes["GET /api/speculation"] = Answer(SPECULATION)
     outcome = run("status")
     lines = [cells(line) for line in outcome.out.splitlines()]
     assert lines[1:] == [
@@ -132,14 +128,14 @@ def test_status_shows_what_each_slot_did(stub: ApiStub, run: Run, monkeypatch: p
 
 def test_status_of_one_server_as_json(stub: ApiStub, run: Run) -> None:
     stub.routes["GET /api/servers/toy"] = Answer(server_view())
-    stub.routes["GET /metrics"] = Answer(text=METRICS, kind="text/plain")
+    stub.routes["GET /api/speculation"] = Answer(SPECULATION)
     (server,) = run("status", "toy", "--json").json["servers"]
     drafting, idle = server["slots"]
     assert server["state"] == "ready"
     assert drafting["acceptance_ratio"] == 0.75
-    assert drafting["mean_acceptance_length_tokens"] == 2.5
+    assert drafting["mean_acceptance_length"] == 2.5
     assert drafting["tokens_per_second"] == 25
-    assert [idle[k] for k in ("acceptance_ratio", "mean_acceptance_length_tokens", "tokens_per_second")] == [None] * 3
+    assert [idle[k] for k in ("acceptance_ratio", "mean_acceptance_length", "tokens_per_second")] == [None] * 3
 
 
 def test_models_shows_the_catalogue_and_what_is_wrong_with_it(stub: ApiStub, run: Run) -> None:

@@ -10,7 +10,10 @@ import pytest
 from tests.unit.api_stub import Answer, ApiStub, problem, server_view
 from tests.unit.cli.conftest import Outcome, Run, cells
 
-LOADED = {"number": 3, "at": 0.0, "model": "toy", "instance": 1, "host": "local", "state": "ready", "why": "loaded"}
+LOADED = {
+    **{"number": 3, "at": 0.0, "model": "toy", "instance": 1, "host": "local", "state": "ready", "why": "loaded"},
+    **{"failure": None, "changes": []},
+}
 OTHER = {"number": 4, "at": 61.0, "model": "other", "instance": None, "host": None, "state": "failed", "why": "it \x1b"}
 CALL = {
     **{"number": 7, "at": 0.0, "method": "POST", "path": "/api/servers/toy/stop", "key": "3f79bb7b"},

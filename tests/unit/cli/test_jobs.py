@@ -11,10 +11,10 @@ from rich.console import Console
 from orchestrator.cli import job_progress
 from orchestrator.cli.invocation import Invocation
 from orchestrator.cli.job_progress import JobLiveDisplay, follow_job
-from orchestrator.cli.units import in_seconds
 from orchestrator.client import Client
 from orchestrator.errors import Code, SlipstreamError
 from orchestrator.schemas import JobEvent, JobLine, JobProgress, JobView
+from orchestrator.units import in_seconds
 from tests.unit.api_stub import Answer, ApiStub, Asked, problem
 from tests.unit.cli.conftest import Run, cells
 from tests.unit.cli.test_terminal import DEADLINE_SECONDS, terminal

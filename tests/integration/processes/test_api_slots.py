@@ -8,6 +8,8 @@ import pytest
 
 from tests.unit.conftest import World
 
+pytestmark = pytest.mark.integration
+
 # As tools/server/server-task.cpp and server-context.cpp of the pinned llama.cpp write them, shortened.
 IDLE = {"id": 0, "n_ctx": 4096, "speculative": True, "is_processing": False}
 BUSY = IDLE | {
