@@ -25,13 +25,31 @@ demo: $(venv_stamp) ## build, bring a small model, serve it on 127.0.0.1:8080 an
 test: lint server unit integration ## lint, types, unit tests, tests on real parts
 
 .PHONY: lint
-lint: $(venv_stamp) ## ruff, mypy, shellcheck, hadolint, yamllint
+lint: $(venv_stamp) ## ruff, mypy, shellcheck, hadolint, yamllint, dashboards, rules
 	@$(bin)/ruff check --quiet .
 	@$(bin)/ruff format --check --quiet . || { echo "error: unformatted files; format them with: make format" >&2; exit 1; }
 	@$(bin)/mypy
 	@$(bin)/shellcheck docker/base-image docker/check-server docker/engine docker/llama-server-health scripts/venv scripts/lock-requirements .ci/run
 	@$(bin)/hadolint docker/Dockerfile
 	@$(bin)/yamllint -c .yamllint.yaml compose.yaml compose.docker.yaml docker models
+	@PYTHONPATH=docker $(bin)/python -m dashboards --check
+	@$(MAKE) --no-print-directory rules
+
+.PHONY: rules
+rules: ## Prometheus' rules and their tests, where promtool is installed
+	@if command -v promtool >/dev/null; then \
+	  promtool check rules docker/prometheus/rules/*.yml >/dev/null; \
+	  promtool test rules docker/prometheus/tests/*.yml >/dev/null; \
+	else echo "NOT TESTED: Prometheus' rules. promtool is not installed (Debian: prometheus)."; fi
+
+.PHONY: dashboards
+dashboards: $(venv_stamp) ## write docker/grafana/dashboards from docker/dashboards
+	@PYTHONPATH=docker $(bin)/python -m dashboards
+
+.PHONY: pictures
+pictures: $(venv_stamp) ## draw docs/pictures from what Prometheus answers: of a stack of its own, or PROMETHEUS=URL MINUTES=15
+	@PYTHONPATH=docker $(bin)/python -m bench.pictures \
+	  $(if $(PROMETHEUS),--prometheus $(PROMETHEUS) --minutes $(or $(MINUTES),15))
 
 .PHONY: format
 format: $(venv_stamp) ## format the Python code
