@@ -47,7 +47,7 @@ def _compare(server: Path, what: str, one: Path, other: Path, flags: _Flags, rou
     seconds: dict[str, list[float]] = defaultdict(list)
     with TemporaryDirectory() as folder, ExitStack() as stack:
         home = Path(folder)
-        room = {"MEMORY": f"host={_NEEDS_BYTES * 3 // 2}"}
+        room = {"MEMORY": f"host={_NEEDS_BYTES * 3 // 2}", "LOG_FORMAT": "text"}
         ours = stack.enter_context(running_orchestrator(Orchestrator(home, server, room)))
         for name, path in ((_ONE, one), (_OTHER, other)):
             ours.write_model(name, path, server=flags, place={"memory": {"host": _NEEDS_BYTES}})

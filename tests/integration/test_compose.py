@@ -6,6 +6,7 @@ image registry answers it cannot be had.
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,8 +16,10 @@ from typing import Any
 import httpx
 import pytest
 
+from dashboards import queries, substitute
 from tests import REPOSITORY
 from tests.support import eventually
+from tests.support.promql import prometheus_configuration, rules
 
 SERVICES = ("slipstream", "prometheus")
 MODEL = "smollm2-135m"
@@ -150,6 +153,36 @@ def test_prometheus_has_scraped_the_tokens_of_the_answer(stack: Stack) -> None:
     eventually(scraped, f"Prometheus has {predicted} predicted tokens or more", SCRAPE_SECONDS)
 
 
+def test_prometheus_has_the_rules_and_no_target_that_fails(stack: Stack) -> None:
+    def ask(what: str) -> Any:
+        return httpx.get(f"{stack.url('prometheus', 9090)}/api/v1/{what}").json()["data"]
+
+    def health() -> dict[str, str]:
+        return {target["labels"]["job"]: target["health"] for target in ask("targets?state=active")["activeTargets"]}
+
+    # The exporters of profiles that are off are no targets.
+    eventually(lambda: "unknown" not in health().values(), "every target was asked", SCRAPE_SECONDS)
+    eventually_up(stack)
+    assert health() == {"slipstream": "up", "prometheus": "up"}
+    loaded = {rule["name"] for group in ask("rules")["groups"] for rule in group["rules"]}
+    assert loaded == {rule.name for rule in rules()}
+
+
+def test_prometheus_answers_every_query_of_the_dashboards(stack: Stack) -> None:
+    eventually_up(stack)
+    traffic = ("bench-traffic", MODEL, "--requests", "4", "--max-tokens", "16", "--json")
+    assert json.loads(stack.exec("slipstream", "slipstream", *traffic))["models"][MODEL]["failed"] == 0
+    tokens = substitute('sum(increase(slipstream_slot_predicted_tokens_total{model=~"$model"}[$__range]))')
+    # Nothing at all until there are two scrapes of the series.
+    eventually(
+        lambda: any(float(found["value"][1]) > 0 for found in query(stack, tokens)),
+        "the traffic is seen",
+        SCRAPE_SECONDS,
+    )
+    for asked in queries():
+        query(stack, substitute(asked.expr))
+
+
 @pytest.mark.parametrize("service", SERVICES)
 def test_containers_are_confined(stack: Stack, service: str) -> None:
     found = stack.inspect(service)
@@ -217,9 +250,9 @@ def test_down_leaves_no_container_network_or_volume(stack: Stack) -> None:
     assert stack.leftovers() == ""
 
 
-def config(accelerator: str) -> subprocess.CompletedProcess[str]:
+def config(accelerator: str, profiles: str = "") -> subprocess.CompletedProcess[str]:
     argv = ["docker", "compose", "--env-file", os.devnull, "config", "--format", "json"]
-    env = clean_environment() | {"ACCELERATOR": accelerator}
+    env = clean_environment() | {"ACCELERATOR": accelerator, "COMPOSE_PROFILES": profiles}
     return subprocess.run(argv, cwd=REPOSITORY, env=env, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -231,6 +264,25 @@ def test_configuration_publishes_on_loopback_and_names_no_device() -> None:
     assert set(services) == {"slipstream", "prometheus", "grafana"}
     assert {port["host_ip"] for service in services.values() for port in service["ports"]} == {"127.0.0.1"}
     assert not [name for name, service in services.items() if "devices" in service or "deploy" in service]
+    assert services["slipstream"]["environment"]["SLIPSTREAM_ACCELERATOR"] == "cpu"
+
+
+@pytest.mark.skipif(not docker_answers("compose", "version"), reason="NOT TESTED: no `docker compose`")
+def test_exporters_are_pinned_published_nowhere_and_without_privileges() -> None:
+    done = config("cpu", "machine,nvidia,rocm")
+    assert done.returncode == 0, done.stderr
+    services = json.loads(done.stdout)["services"]
+    exporters = {name: services[name] for name in services.keys() - {"slipstream", "prometheus", "grafana"}}
+    jobs = prometheus_configuration("prometheus.yml")["scrape_configs"]
+    assert exporters.keys() == {
+        name for job in jobs for found in job.get("dns_sd_configs", ()) for name in found["names"]
+    }
+    for name, service in exporters.items():
+        assert re.search(r":v?\d+\.\d+\.\d+", service["image"]), f"{name} has no pinned image"
+        assert not {"ports", "privileged", "cap_add", "network_mode", "pid"} & service.keys(), name
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert all(volume["read_only"] for volume in service.get("volumes", ())), name
 
 
 @pytest.mark.skipif(not docker_answers("compose", "version"), reason="NOT TESTED: no `docker compose`")

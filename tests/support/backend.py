@@ -3,7 +3,7 @@ can be held, cut or broken at will.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -62,10 +62,11 @@ class Backend:
         names = {name: self.spec.name for name in (self.spec.name, *self.spec.aliases)}
         self.catalog = SimpleNamespace(names=names, models={self.spec.name: self.spec}, get=self._get)
         self.launch = SimpleNamespace(affinity=False, erases=False, spec_type="none", is_patched=True)
-        goal = SimpleNamespace(launch=self.launch)
+        goal = SimpleNamespace(launch=self.launch, host=SimpleNamespace(name="local"))
         child = SimpleNamespace(url=self.url, authorization="Bearer servers-own", is_dead=False)
         self.instance: Any = _Instance()
         vars(self.instance).update(goal=goal, slots=2, child=child, failure=None, is_ready=False)
+        vars(self.instance).update(start_seconds=None, since_ready=0.0)
 
     def _get(self, name: str) -> ModelSpec:
         if name not in self.catalog.names:
@@ -81,7 +82,7 @@ class Backend:
     def waits_for(self, name: str) -> str | None:
         return self.why
 
-    async def lease(self, name: str) -> Lease:
+    async def lease(self, name: str, *, exemplar: Mapping[str, str] | None = None) -> Lease:
         self.asked += 1
         await self.gate.wait()
         if self.refusal is not None:
@@ -110,8 +111,8 @@ class GatewayBench:
     app: Gateway
 
     def outcomes(self) -> dict[str, float]:
-        [family] = self.requests.collect()
-        return {sample.labels["outcome"]: sample.value for sample in family.samples}
+        family = next(iter(self.requests.collect()))
+        return {sample.labels["outcome"]: sample.value for sample in family.samples if sample.value}
 
 
 @asynccontextmanager

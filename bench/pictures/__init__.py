@@ -1,0 +1,1 @@
+"""Pictures of the dashboards' data: every panel drawn from what Prometheus answers to its queries."""
