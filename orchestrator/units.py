@@ -37,3 +37,8 @@ def in_seconds(seconds: float) -> str:
     if whole < 86400:
         return f"{whole // 3600} h {whole % 3600 // 60} min"
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def times_in_a_row(number: int) -> str:
+    """`once`, `3 times in a row`."""
+    return "once" if number == 1 else f"{number} times in a row"

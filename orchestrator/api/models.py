@@ -18,6 +18,11 @@ router = APIRouter(prefix="/api/models", tags=["models"])
 async def list_models(manager: ManagerDep) -> ModelList:
     """Every model file, with the state of its server; files that could not be loaded are problems."""
     await manager.refresh()
+    return await models_of(manager)
+
+
+async def models_of(manager: Manager) -> ModelList:
+    """The same of the catalogue as it was last read."""
     catalog = manager.catalog
     views = await _views(manager, [spec for _, spec in sorted(catalog.models.items())])
     return ModelList(models=views, problems=catalog.problems)

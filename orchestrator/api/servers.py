@@ -9,6 +9,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from orchestrator.api.answers import LIFECYCLE, OF_A_MODEL, PING_SECONDS, EventStream, errors, stream
 from orchestrator.api.context import DrainSeconds, ManagerDep, ModelPath
 from orchestrator.schemas import FlagInfo, Plan, ServerList, ServerPut, ServerView, SwapRequest
+from orchestrator.servers import Manager
 
 router = APIRouter(prefix="/api", tags=["servers"])
 DryRun = Annotated[bool, Query(description="Check everything and answer what would happen; touch nothing.")]
@@ -18,6 +19,11 @@ DryRun = Annotated[bool, Query(description="Check everything and answer what wou
 async def list_servers(manager: ManagerDep) -> ServerList:
     """Every server, one a model."""
     await manager.refresh()
+    return servers_of(manager)
+
+
+def servers_of(manager: Manager) -> ServerList:
+    """The same of the catalogue as it was last read."""
     return ServerList(servers=tuple(manager.view(s) for s in manager.servers()))
 
 

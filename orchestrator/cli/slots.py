@@ -4,21 +4,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from orchestrator.schemas import SlotSpeculation, SpeculationList
+from orchestrator.schemas.speculation import acceptance_ratio, mean_acceptance_length
 
 
 def running_slots(found: SpeculationList) -> dict[str, list[SlotSpeculation]]:
     """Slots by model, of servers that run."""
     return {model.model: [slot for slot in model.slots if slot.busy is not None] for model in found.models}
-
-
-def acceptance_ratio(slot: SlotSpeculation) -> float | None:
-    """Accepted over drafted; None without drafts: that is no data, not 0 %."""
-    return slot.accepted_tokens / slot.draft_tokens if slot.draft_tokens else None
-
-
-def mean_acceptance_length(slot: SlotSpeculation) -> float | None:
-    """Tokens a verification step yields: 1 + accepted over steps; None without drafts."""
-    return 1 + slot.accepted_tokens / slot.verification_steps if slot.verification_steps else None
 
 
 def tokens_per_second(slot: SlotSpeculation) -> float | None:
@@ -34,7 +25,7 @@ def slots_as_json(slots: Iterable[SlotSpeculation]) -> dict[str, Any]:
 def _as_json(slot: SlotSpeculation) -> dict[str, Any]:
     return {
         **slot.model_dump(mode="json"),
-        "acceptance_ratio": acceptance_ratio(slot),
-        "mean_acceptance_length": mean_acceptance_length(slot),
+        "acceptance_ratio": acceptance_ratio(slot.accepted_tokens, slot.draft_tokens),
+        "mean_acceptance_length": mean_acceptance_length(slot.accepted_tokens, slot.verification_steps),
         "tokens_per_second": tokens_per_second(slot),
     }

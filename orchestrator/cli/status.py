@@ -9,15 +9,10 @@ from rich.text import Text
 
 from orchestrator.cli.invocation import invoked
 from orchestrator.cli.options import Json, Url
-from orchestrator.cli.slots import (
-    acceptance_ratio,
-    mean_acceptance_length,
-    running_slots,
-    slots_as_json,
-    tokens_per_second,
-)
+from orchestrator.cli.slots import running_slots, slots_as_json, tokens_per_second
 from orchestrator.schemas import ServerState, ServerView, SlotSpeculation
-from orchestrator.units import in_seconds
+from orchestrator.schemas.speculation import acceptance_ratio, mean_acceptance_length
+from orchestrator.units import in_seconds, times_in_a_row
 
 _NO_DATA = "-"
 _COLUMNS = (
@@ -74,7 +69,7 @@ def _remarks(view: ServerView, now: float) -> Iterator[str]:
         yield view.failure.message
     if view.quarantine is not None:
         left = in_seconds(max(0.0, view.quarantine.until - now))
-        times = "once" if view.quarantine.strikes == 1 else f"{view.quarantine.strikes} times in a row"
+        times = times_in_a_row(view.quarantine.strikes)
         yield f"in quarantine for {left} more, as it failed {times}; `slipstream clear {view.model}` lifts that"
     if view.waiting and view.waits_for:
         yield f"requests wait: {view.waits_for}"
@@ -82,7 +77,8 @@ def _remarks(view: ServerView, now: float) -> Iterator[str]:
 
 
 def _figures(slot: SlotSpeculation) -> tuple[str, str, str, str]:
-    accepted, length = acceptance_ratio(slot), mean_acceptance_length(slot)
+    accepted = acceptance_ratio(slot.accepted_tokens, slot.draft_tokens)
+    length = mean_acceptance_length(slot.accepted_tokens, slot.verification_steps)
     speed = tokens_per_second(slot)
     return (
         str(slot.draft_tokens or _NO_DATA),

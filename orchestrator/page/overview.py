@@ -1,4 +1,4 @@
-"""What the page shows, read by the API's own routes."""
+"""What the page shows, read as the API's own routes read it."""
 
 import time
 from collections import deque
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from orchestrator import __version__
 from orchestrator.api import Context
 from orchestrator.api.jobs import list_jobs
-from orchestrator.api.models import list_models
-from orchestrator.api.servers import list_servers
-from orchestrator.api.speculation import show_speculation
+from orchestrator.api.models import models_of
+from orchestrator.api.servers import servers_of
+from orchestrator.api.speculation import speculation_of
 from orchestrator.page.rows import Row, counts
 from orchestrator.page.slots import slots_of
 from orchestrator.schemas import FileProblem, JobView, ServerState, Transition
@@ -44,10 +44,11 @@ class Overview:
 
 async def look(context: Context) -> Overview:
     """What there is now. No sleeping model is woken for it."""
-    models = await list_models(context.manager)
-    speculation = await show_speculation(context)
+    await context.manager.refresh()
+    models = await models_of(context.manager)
+    speculation = await speculation_of(context)
     # Last, as it waits for nobody: what is shown of servers and jobs is of one moment.
-    servers = (await list_servers(context.manager)).servers
+    servers = servers_of(context.manager).servers
     jobs = (await list_jobs(context.jobs)).jobs
     now = time.time()
     by_name = {model.spec.name: model for model in models.models}

@@ -7,7 +7,7 @@ from typing import Literal
 
 from orchestrator.page.slots import Slot
 from orchestrator.schemas import Desired, JobView, ModelView, ServerState, ServerView
-from orchestrator.units import in_bytes, in_seconds
+from orchestrator.units import in_bytes, in_seconds, times_in_a_row
 
 _COMING = (ServerState.LOADING, ServerState.WARMING)
 _GOING = (ServerState.DRAINING, ServerState.STOPPING)
@@ -132,7 +132,7 @@ class Row:
             yield Remark("error", server.failure.message)
         if server.quarantine is not None:
             left = in_seconds(max(0.0, server.quarantine.until - self.now))
-            times = "once" if server.quarantine.strikes == 1 else f"{server.quarantine.strikes} times in a row"
+            times = times_in_a_row(server.quarantine.strikes)
             yield Remark("warn", f"In quarantine for {left} more, as it failed {times}.")
         if server.waiting and server.waits_for:
             wait = "waits" if server.waiting == 1 else "wait"

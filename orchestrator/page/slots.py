@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from orchestrator.schemas import ModelSpeculation, SpeculationFigures
+from orchestrator.schemas.speculation import acceptance_ratio
 
 NO_DRAFTS, NO_TRAFFIC = "no drafts", "no traffic"
 
@@ -52,6 +53,7 @@ def count(number: int) -> str:
 
 def _written(name: str, figures: SpeculationFigures, is_busy: bool | None = None) -> Slot:
     rate, ratio, length = figures.tokens_per_second, figures.acceptance_ratio, figures.mean_acceptance_length
+    in_all = acceptance_ratio(figures.accepted_tokens, figures.draft_tokens)
     is_silent = not rate
     return Slot(
         name=name,
@@ -62,5 +64,5 @@ def _written(name: str, figures: SpeculationFigures, is_busy: bool | None = None
         length="" if length is None else f"{length:.2f}",
         generated=count(figures.predicted_tokens),
         drafted=count(figures.draft_tokens) if figures.draft_tokens else "",
-        all_acceptance=percent(figures.accepted_tokens / figures.draft_tokens) if figures.draft_tokens else "",
+        all_acceptance="" if in_all is None else percent(in_all),
     )

@@ -7,6 +7,7 @@ from typing import Annotated, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from orchestrator.schemas.base import Strict, View
+from orchestrator.schemas.speculation import acceptance_ratio, mean_acceptance_length
 
 # Far above any hardware: whoever sends more has sent milliseconds.
 _GREATEST_TOKENS_PER_SECOND = 1e6
@@ -118,8 +119,8 @@ class BenchFigures(View):
             speedup_ratio=median(ratios),
             speedup_ratio_min=min(ratios),
             speedup_ratio_max=max(ratios),
-            acceptance_ratio=accepted / proposed if proposed else None,
-            mean_acceptance_length=1 + accepted / steps if steps else None,
+            acceptance_ratio=acceptance_ratio(accepted, proposed),
+            mean_acceptance_length=mean_acceptance_length(accepted, steps),
             break_even_tokens=_break_even_tokens(rounds),
         )
 

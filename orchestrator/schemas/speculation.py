@@ -5,6 +5,16 @@ from pydantic import Field
 from orchestrator.schemas.base import View
 
 
+def acceptance_ratio(accepted_tokens: float, draft_tokens: float) -> float | None:
+    """Accepted over drafted; None without drafts: that is no data, not 0 %."""
+    return accepted_tokens / draft_tokens if draft_tokens else None
+
+
+def mean_acceptance_length(accepted_tokens: float, verification_steps: float) -> float | None:
+    """Tokens that a verification step yields, the target's own among them; None without drafts."""
+    return 1 + accepted_tokens / verification_steps if verification_steps else None
+
+
 class SpeculationFigures(View):
     """Sums since the model first ran, which go on over restarts of its server, and figures of the last seconds.
 

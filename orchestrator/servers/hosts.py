@@ -13,8 +13,8 @@ class Host:
     """A machine with its driver. `budgets` bounds what servers may hold there, bytes by device.
 
     `configured` names the devices whose bound an operator has set, `expected_accelerators` is how many they say there
-    are at least. `loading` counts loads under way, `moves` all loads
-    and ends so far: what is free on an accelerator tells of one server only while no other one comes or goes.
+    are at least. `loading` counts loads under way, `moves` all loads and ends so far: what is free on an accelerator
+    tells of one server only while no other one comes or goes.
     """
 
     name: str

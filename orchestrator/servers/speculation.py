@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from orchestrator.schemas import ModelSpeculation, SlotSpeculation, SpeculationList
+from orchestrator.schemas.speculation import acceptance_ratio, mean_acceptance_length
 from orchestrator.telemetry import Look
 from orchestrator.telemetry.exposition import parts
 from orchestrator.telemetry.ledger import Account
@@ -46,8 +47,8 @@ def _figures(now: Sums, then: Sums, seconds: float | None) -> dict[str, Any]:
     return {
         **{name: now.get(name, 0) for name in _FIELDS.values()},
         "tokens_per_second": grown["predicted_tokens"] / seconds if seconds else None,
-        "acceptance_ratio": accepted / drafted if drafted else None,
-        "mean_acceptance_length": 1 + accepted / steps if steps else None,
+        "acceptance_ratio": acceptance_ratio(accepted, drafted),
+        "mean_acceptance_length": mean_acceptance_length(accepted, steps),
     }
 
 

@@ -4,13 +4,14 @@ import http.server
 import shutil
 import ssl
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.serving import serving
 
 Certificate = tuple[Path, Path]
 
@@ -42,14 +43,8 @@ def scripted(certificate: Certificate | None = None) -> Iterator[Any]:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*certificate)
         server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
+    with serving(server):
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def make_certificate(folder: Path) -> Certificate:

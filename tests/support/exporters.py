@@ -3,13 +3,13 @@
 import re
 import shutil
 import subprocess
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from tests.support.polling import eventually
+from tests.support.serving import serving
 
 _START_SECONDS = 10.0
 _STOP_SECONDS = 5.0
@@ -63,11 +63,5 @@ def running_page(page: Callable[[], str]) -> Iterator[str]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
+    with serving(server):
         yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -9,6 +9,8 @@ from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from tests.support.serving import serving
+
 
 @dataclass(frozen=True)
 class Span:
@@ -92,12 +94,8 @@ def running_receiver() -> Iterator[Receiver]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     receiver.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield receiver
-    finally:
-        receiver.ended.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(server):
+        try:
+            yield receiver
+        finally:
+            receiver.ended.set()

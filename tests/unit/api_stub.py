@@ -9,6 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tests.support.serving import serving
+
 DEADLINE_SECONDS = 20.0
 PROBLEM = "application/problem+json"
 
@@ -125,14 +127,8 @@ def running_stub() -> Iterator[ApiStub]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     stub = ApiStub(server.server_port)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
+    with serving(server):
         yield stub
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def server_view(model: str = "toy", state: str = "ready", **fields: Any) -> dict[str, Any]:

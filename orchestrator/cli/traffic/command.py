@@ -1,19 +1,15 @@
 """The command: options, the live line, the closing tables."""
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
-from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
-from rich.text import Text
 
-from orchestrator.cli.columns import Description, fixed
-from orchestrator.cli.invocation import Invocation, invoked, plain
+from orchestrator.cli.invocation import Invocation, invoked
 from orchestrator.cli.options import Json, Url
 from orchestrator.cli.traffic.compare import compare, comparison_of
 from orchestrator.cli.traffic.generator import Generator, Limits
+from orchestrator.cli.traffic.live import live_line
 from orchestrator.cli.traffic.prompts import KINDS
 from orchestrator.cli.traffic.requests import Plan, run_request
 from orchestrator.cli.traffic.summary import summarize
@@ -73,8 +69,8 @@ def bench_traffic(
         generator = Generator(
             plan, Limits(concurrency, seconds, requests, rate), lambda request: run_request(cli.client, request)
         )
-        with _shown(cli, generator) as show:
-            generator.run(_LIVE_SECONDS, show)
+        with live_line(cli, _LINE_SECONDS) as tell:
+            generator.run(_LIVE_SECONDS, lambda: tell(lambda: _line(generator)))
         found = {"seed": seed} | summarize(generator.outcomes(), generator.seconds)
         cli.emit(found) if as_json else _show_tables(cli, found)
     if found["errors"]:
@@ -111,32 +107,6 @@ def ready_models(cli: Invocation) -> list[str]:
             hint="name models: the first request loads them; or start one with `slipstream start MODEL`",
         )
     return ready
-
-
-@contextmanager
-def _shown(cli: Invocation, generator: Generator) -> Iterator[Callable[[], None]]:
-    """What to call now and then. A terminal gets a live line, anything else a line now and then; --json nothing."""
-    if cli.is_json:
-        yield lambda: None
-    elif cli.err.is_terminal:
-        columns = (SpinnerColumn(), Description(), TimeElapsedColumn(table_column=fixed()))
-        with Progress(*columns, console=cli.err, transient=True) as progress:
-            task = progress.add_task("", total=None)
-            yield lambda: progress.update(task, description=plain(_line(generator)))
-    else:
-        yield _lines(cli, generator)
-
-
-def _lines(cli: Invocation, generator: Generator) -> Callable[[], None]:
-    last = time.monotonic()
-
-    def show() -> None:
-        nonlocal last
-        if (now := time.monotonic()) >= last + _LINE_SECONDS:
-            last = now
-            cli.err.print(Text(plain(_line(generator))), soft_wrap=True)
-
-    return show
 
 
 def _line(generator: Generator) -> str:

@@ -1,17 +1,14 @@
 """`slipstream bench-traffic MODEL --compare`: whether drafting pays, from the same prompts with and without drafts."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import typer
 from pydantic import ValidationError
-from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
-from rich.text import Text
 
-from orchestrator.cli.columns import Description, fixed
-from orchestrator.cli.invocation import Invocation, plain
+from orchestrator.cli.invocation import Invocation
+from orchestrator.cli.traffic.live import live_line
 from orchestrator.cli.traffic.requests import Plan, run_request
 from orchestrator.client import Client
 from orchestrator.errors import Code, SlipstreamError
@@ -80,7 +77,11 @@ def compare(cli: Invocation, comparison: Comparison, *, keep: bool) -> None:
     if keep:
         # Before minutes of work: whoever may not keep the result hears it now.
         _check_may_keep(cli, model)
-    with _shown(cli, model) as show:
+    with live_line(cli) as tell:
+
+        def show(text: str) -> None:
+            tell(lambda: f"{model}: {text}")
+
         show("warming up")
         # Loads the model, and finds an unpatched server.
         comparison.pair(client, 0, comparison.kinds[0])
@@ -165,20 +166,6 @@ def _sums(timings: Sequence[Timings]) -> BenchSums:
         accepted_tokens=int(total("draft_n_accepted")),
         verification_steps=int(total("draft_n_steps")),
     )
-
-
-@contextmanager
-def _shown(cli: Invocation, model: str) -> Iterator[Callable[[str], None]]:
-    """Where the comparison is. A terminal gets a live line, anything else a line at each step; --json nothing."""
-    if cli.is_json:
-        yield lambda text: None
-    elif cli.err.is_terminal:
-        columns = (SpinnerColumn(), Description(), TimeElapsedColumn(table_column=fixed()))
-        with Progress(*columns, console=cli.err, transient=True) as progress:
-            task = progress.add_task("", total=None)
-            yield lambda text: progress.update(task, description=plain(f"{model}: {text}"))
-    else:
-        yield lambda text: cli.err.print(Text(plain(f"{model}: {text}")), soft_wrap=True)
 
 
 def _show(cli: Invocation, rounds: Sequence[BenchRound], figures: BenchFigures) -> None:

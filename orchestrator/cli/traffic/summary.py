@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from orchestrator.cli.traffic.requests import CUT_OFF, Outcome
+from orchestrator.schemas.speculation import acceptance_ratio, mean_acceptance_length
 
 _DIGITS = 4
 
@@ -48,8 +49,8 @@ def figures(outcomes: Sequence[Outcome], seconds: float) -> dict[str, Any]:
         "accepted_tokens": accepted,
         "relaxed_tokens": int(total("draft_n_relaxed")),
         "verification_steps": steps,
-        "acceptance_ratio": _ratio(accepted, drafted),
-        "mean_acceptance_length_tokens": None if not steps else round(1 + accepted / steps, _DIGITS),
+        "acceptance_ratio": _rounded(acceptance_ratio(accepted, drafted)),
+        "mean_acceptance_length_tokens": _rounded(mean_acceptance_length(accepted, steps)),
     }
 
 
@@ -65,7 +66,11 @@ def _errors(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
 
 
 def _ratio(part: float, whole: float) -> float | None:
-    return round(part / whole, _DIGITS) if whole else None
+    return _rounded(part / whole if whole else None)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, _DIGITS)
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float | None:

@@ -1,6 +1,5 @@
 """An orchestrator with keys over the fake llama-server, cut off from every network."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import pytest
 from tests import FAKE_SERVER, REPOSITORY
 from tests.support.orchestrator import Orchestrator, running_orchestrator
 from tests.support.scripted import write_script
+from tests.support.serving import serving
 
 ADMIN, INFERENCE = "admin-key", "inference-key"
 # The names that stand in the document's examples, so that generated requests meet a model.
@@ -37,14 +37,8 @@ class _Nothing(BaseHTTPRequestHandler):
 def nothing_there() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Nothing)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
+    with serving(server):
         yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tests.support.serving import serving
+
 
 class Strange(http.server.ThreadingHTTPServer):
     """Says that all is well whatever it is asked, or takes connections and says nothing."""
@@ -49,12 +51,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 def strange_server(*, answers: bool) -> Iterator[Strange]:
     """It ends with the block."""
     server = Strange(answers=answers)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.ending.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(server):
+        try:
+            yield server
+        finally:
+            server.ending.set()
