@@ -60,9 +60,14 @@ def test_a_malformed_pin_is_refused_by_key(tmp_path: Path, old: str, new: str, m
 
 
 def test_every_patch_stands_in_a_series() -> None:
-    listed = {patch.name for patch in load_series("series").patches}
-    assert listed
-    assert {path.name for path in PATCHES_DIR.glob("*.patch")} == listed
+    series = [load_series(path.name) for path in PATCHES_DIR.glob("series*")]
+    assert {path.name for path in PATCHES_DIR.glob("*.patch")} == {
+        patch.name for one in series for patch in one.patches
+    }
+    # What every server has comes first, so that an accelerator's own patches are the only difference.
+    common = load_series("series").patches
+    assert common
+    assert all(one.patches[: len(common)] == common for one in series)
 
 
 def test_series_keeps_order_and_skips_comments(tmp_path: Path) -> None:
@@ -70,6 +75,37 @@ def test_series_keeps_order_and_skips_comments(tmp_path: Path) -> None:
         (tmp_path / name).write_text(name)
     (tmp_path / "series").write_text("# reasons\nb.patch  # first\n\na.patch\n")
     assert [patch.name for patch in load_series("series", tmp_path).patches] == ["b.patch", "a.patch"]
+
+
+def test_a_series_takes_others_in_where_it_names_them(tmp_path: Path) -> None:
+    for name in ("a.patch", "b.patch", "c.patch"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "series").write_text("b.patch\n")
+    (tmp_path / "series.gpu").write_text("@series\na.patch\n")
+    (tmp_path / "series.one").write_text("c.patch\n@series.gpu  # and its own\n")
+    assert [patch.name for patch in load_series("series.one", tmp_path).patches] == ["c.patch", "b.patch", "a.patch"]
+    (tmp_path / "series.flat").write_text("c.patch\nb.patch\na.patch\n")
+    assert load_series("series.flat", tmp_path).digest == load_series("series.one", tmp_path).digest
+
+
+@pytest.mark.parametrize(
+    ("series", "gpu", "message"),
+    [
+        ("@series.gpu\n", "@series\n", "the patch series series.gpu takes in series takes in series.gpu: a circle"),
+        ("a.patch\n", "@series.gpu\n", "the patch series series.gpu takes in series.gpu: a circle"),
+        ("a.patch\n", "@series\na.patch\n", "series.gpu:2: a.patch is named twice"),
+        ("a.patch\n", "a.patch\n@series\n", "series:1: a.patch is named twice"),
+        ("a.patch\n", "@series\n@series\n", "series:1: a.patch is named twice"),
+        ("a.patch\nc.patch\n", "@series\n", "series:2: cannot read patch c.patch"),
+        ("a.patch\n", "@seires\n", "cannot read the patch series .*/seires: No such file"),
+    ],
+)
+def test_a_series_that_takes_in_wrongly_is_refused(tmp_path: Path, series: str, gpu: str, message: str) -> None:
+    (tmp_path / "a.patch").write_text("")
+    (tmp_path / "series").write_text(series)
+    (tmp_path / "series.gpu").write_text(gpu)
+    with pytest.raises(PinError, match=message):
+        load_series("series.gpu", tmp_path)
 
 
 def test_series_digest_follows_names_order_and_bytes(tmp_path: Path) -> None:
@@ -127,11 +163,11 @@ def test_tampering_is_refused_with_counts_and_digests(upstream: Upstream, change
         (upstream.tree / "src/extra.cpp").write_text("")
     else:
         (upstream.tree / "src/cpu.cpp").unlink()
-    count = {"altered": 5, "added": 6, "removed": 4}[change]
+    count = {"altered": 7, "added": 8, "removed": 6}[change]
     with pytest.raises(PinError) as caught:
         verify_tree(upstream.tree, upstream.pin)
     message = str(caught.value)
-    assert f"expected 5 files with digest {upstream.pin.tree_sha256}" in message
+    assert f"expected 7 files with digest {upstream.pin.tree_sha256}" in message
     assert re.search(rf"found    {count} files with digest [0-9a-f]{{64}}", message)
     assert message.endswith("differs in: src")
 
