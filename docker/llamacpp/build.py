@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -14,72 +13,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from llamacpp import toolchain
+from llamacpp import gpu, toolchain
 from llamacpp.console import say
-from llamacpp.pin import Pin, PinError, Series, load_pin, load_series
+from llamacpp.pin import PinError
+from llamacpp.recipe import PROFILES, Recipe, chosen_recipe, recipe_key
 from llamacpp.source import Origin, add_source_options, cache_root, chosen_origin, fetch, staged
+from llamacpp.variants import accelerators
 
-KEY_SCHEMA = 1
 TARGET = "llama-server"
 NAMED_FILES = 8
-# No option lets the server or its build reach a network: no embedded UI to download, no TLS client.
-COMMON_OPTIONS = {
-    "CMAKE_BUILD_TYPE": "Release",
-    "BUILD_SHARED_LIBS": "ON",
-    "CMAKE_BUILD_WITH_INSTALL_RPATH": "ON",
-    "CMAKE_INSTALL_RPATH": "$ORIGIN",
-    # Unity files name their members by absolute path otherwise, and no two builds would share them in ccache.
-    "CMAKE_UNITY_BUILD_RELOCATABLE": "ON",
-    "GGML_CCACHE": "OFF",
-    "LLAMA_BUILD_APP": "OFF",
-    "LLAMA_BUILD_EXAMPLES": "OFF",
-    "LLAMA_BUILD_TESTS": "OFF",
-    "LLAMA_BUILD_UI": "OFF",
-    "LLAMA_USE_PREBUILT_UI": "OFF",
-    "LLAMA_OPENSSL": "OFF",
-}
-PROFILES = {
-    "native": {"GGML_NATIVE": "ON"},
-    "portable": {"GGML_NATIVE": "OFF", "GGML_BACKEND_DL": "ON", "GGML_CPU_ALL_VARIANTS": "ON"},
-}
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """Everything that decides what a build gives; two recipes with one key give the same server."""
-
-    pin: Pin
-    series: Series
-    profile: str
-
-    @property
-    def stamp(self) -> str:
-        return self.series.stamp(self.pin)
-
-    @property
-    def options(self) -> dict[str, str]:
-        stamps = {"LLAMA_BUILD_NUMBER": str(self.pin.build_number), "LLAMA_BUILD_COMMIT": self.stamp}
-        return COMMON_OPTIONS | PROFILES[self.profile] | stamps
-
-    def describe(self) -> dict[str, object]:
-        """The content of build.json without the key: pin, patches, options, compiler, processor if it matters."""
-        return {
-            "schema": KEY_SCHEMA,
-            "tag": self.pin.tag,
-            "commit": self.pin.commit,
-            "stamp": self.stamp,
-            "tree_sha256": self.pin.tree_sha256,
-            "patches_sha256": self.series.digest,
-            "patches": [patch.name for patch in self.series.patches],
-            "profile": self.profile,
-            "options": self.options,
-            "compiler": toolchain.compiler_identity(),
-            "processor": toolchain.processor_identity() if self.profile == "native" else "any",
-        }
-
-
-def recipe_key(description: dict[str, object]) -> str:
-    return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass
@@ -109,7 +51,8 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _is_complete(folder: Path) -> bool:
-    return (folder / "build.json").is_file() and os.access(folder / TARGET, os.X_OK)
+    # What an older script has built has no licenses.
+    return (folder / "licenses").is_dir() and (folder / "build.json").is_file() and os.access(folder / TARGET, os.X_OK)
 
 
 def build(
@@ -139,8 +82,9 @@ def build(
         work.mkdir(parents=True)
         try:
             fetch(recipe.pin, recipe.series, work / "llama.cpp", origin=origin, cache=cache)
-            _compile(recipe, work, cache, built, jobs or toolchain.default_jobs())
-            _install(work / "build/bin", built.folder, recipe, {"key": key} | description)
+            _configure(recipe, work, cache)
+            built.compiled, built.reused = _compile(work, cache, jobs or toolchain.default_jobs(), [TARGET])
+            _install(work, built.folder, recipe, {"key": key} | description)
         except BaseException:
             if not keep:
                 _leave_log_only(work)
@@ -159,32 +103,77 @@ def _leave_log_only(work: Path) -> None:
         work.rmdir()
 
 
-def _compile(recipe: Recipe, work: Path, cache: Path, built: Built, jobs: int) -> None:
-    log, statistics = work / "build.log", work / "ccache.log"
-    environment = toolchain.build_environment(work, cache)
+def _configure(recipe: Recipe, work: Path, cache: Path) -> None:
     cc, cxx = toolchain.compilers()
     options = recipe.options | {"CMAKE_C_COMPILER": ";".join(cc), "CMAKE_CXX_COMPILER": ";".join(cxx)}
+    accelerator = recipe.variant.accelerator
+    options |= gpu.cmake_options(accelerator)
     if shutil.which("ccache", path=toolchain.search_path()):
-        options |= {f"CMAKE_{language}_COMPILER_LAUNCHER": "ccache" for language in ("C", "CXX")}
+        options |= {f"CMAKE_{language}_COMPILER_LAUNCHER": "ccache" for language in gpu.languages(accelerator)}
     else:
         say("ccache is not installed (make venv brings it): every file is compiled")
         options |= {f"CMAKE_{language}_FLAGS": f"-ffile-prefix-map={work}=." for language in ("C", "CXX")}
-    say(f"building {TARGET} {recipe.stamp} ({recipe.profile}), {jobs} jobs; log: {log}")
-    configure = ["cmake", "-S", str(work / "llama.cpp"), "-B", str(work / "build"), "-G", "Ninja"]
-    toolchain.run_logged([*configure, *(f"-D{name}={value}" for name, value in options.items())], log, environment)
-    ninja = ["ninja", "-C", str(work / "build"), "-j", str(jobs), TARGET]
-    toolchain.run_logged(ninja, log, environment | {"CCACHE_STATSLOG": str(statistics)})
-    if statistics.exists():
-        built.compiled, built.reused = toolchain.read_statistics(statistics.read_text(encoding="utf-8"))
+    say(f"building {TARGET} {recipe.stamp} ({recipe.title}); log: {_log(work)}")
+    command = ["cmake", "-S", str(work / "llama.cpp"), "-B", str(work / "build"), "-G", "Ninja"]
+    command += [f"-D{name}={value}" for name, value in options.items()]
+    toolchain.run_logged(command, _log(work), toolchain.build_environment(work, cache))
 
 
-def _install(binaries: Path, folder: Path, recipe: Recipe, description: dict[str, object]) -> None:
+def _log(work: Path) -> Path:
+    return work / "build.log"
+
+
+def _compile(work: Path, cache: Path, jobs: int, targets: list[str]) -> tuple[list[str], int]:
+    """Run ninja for `targets`: the files that were compiled, and how many came from ccache."""
+    statistics = work / "ccache.log"
+    environment = toolchain.build_environment(work, cache) | {"CCACHE_STATSLOG": str(statistics)}
+    toolchain.run_logged(["ninja", "-C", str(work / "build"), "-j", str(jobs), *targets], _log(work), environment)
+    if not statistics.exists():
+        return [], 0
+    return toolchain.read_statistics(statistics.read_text(encoding="utf-8"))
+
+
+def compile_only(
+    recipe: Recipe,
+    cache: Path,
+    files: list[str],
+    *,
+    origin: Origin,
+    jobs: int | None = None,
+    keep: bool = False,
+) -> None:
+    """Configure as for a whole build, compile `files` alone (paths below the source), check the GPU's code in each."""
+    work = cache / "work" / f"{recipe_key(recipe.describe())}-only"
+    with _locked(work.with_suffix(".lock")):
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+        fetch(recipe.pin, recipe.series, work / "llama.cpp", origin=origin, cache=cache)
+        _configure(recipe, work, cache)
+        # ninja's word for what is made of a source file.
+        _compile(work, cache, jobs or toolchain.default_jobs(), [f"{work / 'llama.cpp' / name}^" for name in files])
+        for made in sorted((work / "build").rglob("*.cu.o")):
+            gpu.check_code(made, recipe.variant)
+            say(f"{made.name}: {made.stat().st_size} bytes, code for {', '.join(recipe.variant.architectures)} alone")
+        if not keep:
+            shutil.rmtree(work)
+
+
+def _install(work: Path, folder: Path, recipe: Recipe, description: dict[str, object]) -> None:
     with staged(folder) as staging:
-        for entry in sorted(binaries.iterdir()):
+        for entry in sorted((work / "build/bin").iterdir()):
             if entry.name == TARGET or ".so" in entry.suffixes:
                 shutil.copy2(entry, staging / entry.name, follow_symlinks=False)
         check_version(staging / TARGET, recipe)
+        gpu.check(staging, recipe.variant)
+        keep_licenses(work / "llama.cpp", staging / "licenses")
         (staging / "build.json").write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+
+
+def keep_licenses(tree: Path, folder: Path) -> None:
+    """Copy llama.cpp's license and those of the libraries it brings: whoever passes a server on owes them."""
+    folder.mkdir()
+    for file in (tree / "LICENSE", *tree.glob("licenses/*"), *tree.glob("vendor/**/LICENSE*")):
+        shutil.copyfile(file, folder / "-".join((file.stem, *file.parent.relative_to(tree).parts[1:])))
 
 
 def check_version(server: Path, recipe: Recipe) -> None:
@@ -220,13 +209,26 @@ def main() -> None:
         default="native",
         help="native: for this processor; portable: all variants, chosen at run time (default: %(default)s)",
     )
+    parser.add_argument(
+        "--variant",
+        default="cpu",
+        help=f"{', '.join(accelerators())}, or for some GPUs such as rocm-gfx1030, cuda-86-real (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of CMake's; as often as needed"
+    )
     parser.add_argument("--output", type=Path, metavar="DIR", help="copy the server and its libraries here too")
     parser.add_argument("--print-path", action="store_true", help="print the server's path, and nothing else")
     parser.add_argument("--jobs", type=int, metavar="N", help="compile N files at a time (default: by CPUs, memory)")
     parser.add_argument("--keep", action="store_true", help="keep the source tree and the build folder")
+    parser.add_argument(
+        "--only", action="append", metavar="FILE", help="compile this source file alone and check its code; no server"
+    )
     options = parser.parse_args()
-    recipe = Recipe(load_pin(), load_series(options.patches), options.profile)
-    origin = chosen_origin(options)
+    recipe, origin = chosen_recipe(options), chosen_origin(options)
+    if options.only:
+        compile_only(recipe, cache_root(), options.only, origin=origin, jobs=options.jobs, keep=options.keep)
+        return
     built = build(recipe, cache_root(), origin=origin, jobs=options.jobs, keep=options.keep)
     if options.output:
         export(built, options.output)
@@ -236,4 +238,4 @@ def main() -> None:
     if options.print_path:
         print(built.server)
     else:
-        say(f"{TARGET} {recipe.stamp} ({recipe.profile}): {built.server}")
+        say(f"{TARGET} {recipe.stamp} ({recipe.title}): {built.server}")

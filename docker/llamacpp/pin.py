@@ -90,10 +90,30 @@ def load_pin(path: Path = PATCHES_DIR / "upstream.toml") -> Pin:
 
 
 def load_series(name: str, patches_dir: Path = PATCHES_DIR) -> Series:
-    """Read `patches/<name>`: one file name a line, `#` starts a comment. `none` is the empty series."""
+    """Read `patches/<name>`: one file name a line, `@NAME` takes another series in, `#` starts a comment.
+
+    `none` is the empty series. Raises PinError that names the file and the line.
+    """
     if name == NO_PATCHES:
         return Series(name, (), hashlib.sha256(b"").hexdigest())
+    patches: list[Patch] = []
+    for place, entry in _entries(name, patches_dir, ()):
+        if entry in {patch.name for patch in patches}:
+            raise PinError(f"{place}: {entry} is named twice")
+        try:
+            content = (patches_dir / entry).read_bytes()
+        except OSError as error:
+            raise PinError(f"{place}: cannot read patch {entry}: {error.strerror}") from error
+        patches.append(Patch(entry, patches_dir / entry, hashlib.sha256(content).hexdigest()))
+    digest = hashlib.sha256("".join(f"{p.sha256}  {p.name}\n" for p in patches).encode()).hexdigest()
+    return Series(name, tuple(patches), digest)
+
+
+def _entries(name: str, patches_dir: Path, within: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Place and name of each patch of a series, those of the series it takes in too."""
     listing = patches_dir / name
+    if name in within:
+        raise PinError(f"the patch series {' takes in '.join((*within, name))}: a circle")
     try:
         lines = listing.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -101,20 +121,12 @@ def load_series(name: str, patches_dir: Path = PATCHES_DIR) -> Series:
             f"cannot read the patch series {listing}: {error.strerror}; "
             f"--patches takes the name of a series file in {patches_dir}, or 'none'"
         ) from error
-    patches: list[Patch] = []
     for number, line in enumerate(lines, start=1):
         entry = line.split("#", 1)[0].strip()
-        if not entry:
-            continue
-        if entry in {patch.name for patch in patches}:
-            raise PinError(f"{listing}:{number}: {entry} is named twice")
-        try:
-            content = (patches_dir / entry).read_bytes()
-        except OSError as error:
-            raise PinError(f"{listing}:{number}: cannot read patch {entry}: {error.strerror}") from error
-        patches.append(Patch(entry, patches_dir / entry, hashlib.sha256(content).hexdigest()))
-    digest = hashlib.sha256("".join(f"{p.sha256}  {p.name}\n" for p in patches).encode()).hexdigest()
-    return Series(name, tuple(patches), digest)
+        if entry.startswith("@"):
+            yield from _entries(entry[1:], patches_dir, (*within, name))
+        elif entry:
+            yield f"{listing}:{number}", entry
 
 
 def _files(tree: Path, part: str) -> Iterator[Path]:

@@ -241,7 +241,7 @@ def explain_refusal(patch: Patch, stderr: str) -> str:
 def add_source_options(parser: argparse.ArgumentParser) -> None:
     """The options that fetching and building share."""
     default = os.environ.get("SLIPSTREAM_SOURCE") or "pypi"
-    parser.add_argument("--patches", default="series", help="a series file in patches/, or none (default: %(default)s)")
+    parser.add_argument("--patches", help="a series file in patches/, or none (default: series, or the variant's own)")
     parser.add_argument(
         "--from",
         dest="source",
@@ -266,6 +266,6 @@ def main() -> None:
     add_source_options(parser)
     parser.add_argument("--into", type=Path, required=True, metavar="DIR", help="a new or empty folder")
     options = parser.parse_args()
-    pin, series = load_pin(), load_series(options.patches)
+    pin, series = load_pin(), load_series(options.patches or "series")
     fetch(pin, series, options.into, origin=chosen_origin(options), cache=cache_root())
     say(f"llama.cpp {series.stamp(pin)} is in {options.into}")

@@ -16,7 +16,7 @@ from pathlib import Path
 from llamacpp.console import Progress
 from llamacpp.pin import ROOT, PinError
 
-PASSED_ON = ("HOME", "TMPDIR", "CC", "CXX")
+PASSED_ON = ("HOME", "TMPDIR", "CC", "CXX", "CUDAHOSTCXX", "ROCM_PATH")
 BYTES_PER_JOB = 1_500_000_000
 
 

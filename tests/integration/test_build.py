@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from llamacpp.build import Recipe
-from llamacpp.pin import PinError, load_pin, load_series, verify_tree
+from llamacpp.pin import PATCHES_DIR, PinError, load_pin, load_series, verify_tree
+from llamacpp.recipe import Recipe
 from llamacpp.source import Origin, cache_root, fetch
 from tests import REPOSITORY
 from tests.support.polling import eventually
@@ -72,7 +72,7 @@ class Workshop:
 @pytest.fixture
 def workshop(tmp_path: Path) -> Iterator[Workshop]:
     project = tmp_path / "project"
-    for name in ("docker/build-llama-server", "docker/llamacpp"):
+    for name in ("docker/build-llama-server", "docker/accelerators.toml", "docker/llamacpp"):
         copy = shutil.copytree if (REPOSITORY / name).is_dir() else shutil.copy2
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         copy(REPOSITORY / name, project / name)
@@ -93,7 +93,8 @@ def test_a_build_is_one_folder_that_runs(workshop: Workshop, tmp_path: Path) -> 
     moved = tmp_path / "moved"
     shutil.move(folder, moved)
     for place in (moved, tmp_path / "output"):
-        assert sorted(os.listdir(place)) == ["build.json", "libggml-cpu.so", "llama-server"]
+        assert sorted(os.listdir(place)) == ["build.json", "libggml-cpu.so", "licenses", "llama-server"]
+        assert sorted(os.listdir(place / "licenses")) == ["LICENSE", "LICENSE-http"]
         run = subprocess.run([place / "llama-server"], capture_output=True, text=True, check=True)
         assert run.stdout == "version: (build 7, commit b7-unpatched) in ../llama.cpp/src/server.cpp, 4\n"
         described = json.loads((place / "build.json").read_text())
@@ -189,6 +190,14 @@ def test_a_patch_that_does_not_fit_the_pin_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "tree").exists()
 
 
+@pytest.mark.parametrize("path", sorted(PATCHES_DIR.glob("series*")), ids=lambda path: path.name)
+def test_every_series_applies_to_the_pin(path: Path, tmp_path: Path) -> None:
+    series = load_series(path.name)
+    fetch(load_pin(), series, tmp_path / "tree", origin=Origin(), cache=cache_root())
+    gpu = (tmp_path / "tree/ggml/src/ggml-cuda/ggml-cuda.cu").read_text()
+    assert ("GGML_HIP_NO_STAGING" in gpu) == (path.name == "series.rocm")
+
+
 def test_tampering_with_the_real_source_is_noticed(tmp_path: Path) -> None:
     pin = load_pin()
     fetch(pin, load_series("none"), tmp_path / "tree", origin=Origin(), cache=cache_root())
@@ -213,7 +222,7 @@ def test_the_server_carries_its_libraries_and_no_path(patched_server: Path) -> N
     assert len(own) >= 5
     assert {str(Path(path).parent) for _, path in own} == {str(folder)}
     for file in folder.iterdir():
-        if file.name != "build.json":
+        if file.is_file() and file.name != "build.json":
             content = file.read_bytes()
             assert str(cache_root()).encode() not in content, file
             assert str(REPOSITORY).encode() not in content, file

@@ -8,7 +8,7 @@ from pathlib import Path
 from llamacpp.pin import Pin, Series, lines_digest, load_series, part_lines
 
 TAG = "b7"
-PARTS = ("CMakeLists.txt", "src")
+PARTS = ("CMakeLists.txt", "LICENSE", "src", "vendor")
 FILES = {
     "CMakeLists.txt": """\
 cmake_minimum_required(VERSION 3.14)
@@ -32,6 +32,8 @@ int route_3();
 int main() { std::printf("version: (%s) in %s, %d\\n", STAMP, __FILE__, threads() + route_3()); }
 """,
     "docs/build.md": "How to build.\n",
+    "LICENSE": "Everything is allowed.\n",
+    "vendor/http/LICENSE.md": "Everything but bugs.\n",
 }
 
 

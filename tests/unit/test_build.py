@@ -1,7 +1,9 @@
 """What decides a build, what is read back from it, and what is said when a tool is missing. Nothing is compiled."""
 
+import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from llamacpp import toolchain
-from llamacpp.build import PROFILES, Built, Recipe, export, recipe_key
+from llamacpp import gpu, toolchain
+from llamacpp.build import Built, export
 from llamacpp.pin import PinError, load_pin, load_series
+from llamacpp.recipe import PROFILES, Recipe, chosen_recipe, recipe_key
+from llamacpp.variants import load_variant
 from tests import REPOSITORY
 
 UNPATCHED = Recipe(load_pin(), load_series("none"), "native")
@@ -40,6 +44,48 @@ def test_only_a_native_build_follows_the_processor(monkeypatch: pytest.MonkeyPat
     before = key(UNPATCHED), key(portable)
     monkeypatch.setattr(toolchain, "processor_identity", lambda: "another processor")
     assert (key(UNPATCHED) != before[0], key(portable) != before[1]) == (True, False)
+
+
+def test_only_a_server_for_a_gpu_is_described_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is built for the CPU keeps its key, and so its folder, whatever is added for GPUs."""
+    monkeypatch.setattr(gpu, "compiler_identity", lambda accelerator: f"compiler of {accelerator}")
+    cpu = replace(UNPATCHED, profile="portable")
+    rocm = replace(cpu, variant=load_variant("rocm"))
+    described = rocm.describe()
+    added = {"variant": "rocm-gfx906", "architectures": ["gfx906"], "gpu_compiler": "compiler of rocm"}
+    assert described == cpu.describe() | {"options": rocm.options} | added
+    assert rocm.options == cpu.options | rocm.variant.cmake_options()
+    assert not [name for name in cpu.options if "HIP" in name or "CUDA" in name]
+
+
+def chosen(*assignments: str, variant: str = "rocm", patches: str | None = None) -> Recipe:
+    options = argparse.Namespace(variant=variant, option=list(assignments), patches=patches, profile="portable")
+    return chosen_recipe(options)
+
+
+def test_the_command_line_adds_to_a_variant() -> None:
+    recipe = chosen("GGML_HIP_GRAPHS=OFF", "GGML_CUDA_FA_QUANTS=q8_0-q4_0;q8_0-q8_0", "CMAKE_HIP_FLAGS=-DA=1")
+    assert recipe.series == load_series("series.rocm")
+    assert recipe.options["GGML_HIP"] == "ON"
+    assert recipe.options["GGML_HIP_GRAPHS"] == "OFF"
+    assert recipe.options["GGML_CUDA_FA_QUANTS"] == "q8_0-q4_0;q8_0-q8_0"
+    assert recipe.options["CMAKE_HIP_FLAGS"] == "-DA=1"
+    assert chosen(patches="none").series == load_series("none")
+    assert chosen(variant="cpu").series == load_series("series")
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("GGML_CUDA_FA_QUANTS", "--option 'GGML_CUDA_FA_QUANTS', expected NAME=VALUE such as GGML_CUDA_FA_QUANTS=all"),
+        ("=all", "--option '=all', expected NAME=VALUE"),
+        ("", "--option '', expected NAME=VALUE"),
+        ("CMAKE_HIP_ARCHITECTURES=gfx1030", "--variant names the architectures, such as rocm-gfx1030"),
+    ],
+)
+def test_an_option_that_is_none_is_refused(assignment: str, message: str) -> None:
+    with pytest.raises(PinError, match=re.escape(message)):
+        chosen(assignment)
 
 
 def test_the_key_does_not_follow_the_place_or_the_source() -> None:
