@@ -5,11 +5,13 @@ import os
 import secrets
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +98,7 @@ def require_engine() -> TestEngine:
     return MAIN
 
 
+@cache
 def bases() -> dict[str, str]:
     """The images that the Dockerfile and compose.yaml start from: official ones, or stand-ins made once."""
     done = subprocess.run(["docker/base-image"], cwd=REPOSITORY, capture_output=True, text=True, timeout=900)
@@ -103,15 +106,39 @@ def bases() -> dict[str, str]:
     return dict(line.split("=", 1) for line in done.stdout.split())
 
 
-def build_server_image(server: Path, tag: str = "slipstream-llama-server:test") -> str:
-    """An image of the server under test, from the Dockerfile; layers that have not changed are not built again."""
+def build_image(target: str, tag: str, *arguments: str, server: Path | None = None, context: Path = REPOSITORY) -> str:
+    """An image of the Dockerfile, with a server that is built already; layers that have not changed are not made again.
+
+    `arguments` are build arguments, NAME=VALUE.
+    """
+    given = [f"CPU_BASE={bases()['CPU_BASE']}", *arguments]
+    prebuilt: tuple[str, ...] = ()
+    if server is not None:
+        given.append("SERVER=prebuilt")
+        prebuilt = ("--build-context", f"prebuilt={server.parent}")
     MAIN.run(
-        *("build", "--quiet", "--file", "docker/Dockerfile", "--target", "llama-server", "--tag", tag),
-        *("--build-arg", f"BASE_IMAGE={bases()['BASE_IMAGE']}", "--build-arg", "SERVER=prebuilt"),
-        *("--build-context", f"prebuilt={server.parent}", "."),
+        *("build", "--quiet", "--file", str(context / "docker/Dockerfile"), "--target", target, "--tag", tag),
+        *(word for argument in given for word in ("--build-arg", argument)),
+        *(*prebuilt, str(context)),
         timeout_seconds=900,
     )
     return tag
+
+
+def build_server_image(server: Path, tag: str = "slipstream-llama-server:test") -> str:
+    """An image of the server under test."""
+    return build_image("llama-server", tag, server=server)
+
+
+def stand_in_node(path: Path, gid: int, mode: int = 0o660, device: tuple[int, int] = (1, 3)) -> Path:
+    """A character device of another group, in place of a GPU's; what is written to it is gone."""
+    try:
+        os.mknod(path, mode | stat.S_IFCHR, os.makedev(*device))
+    except PermissionError:
+        pytest.skip("NOT TESTED: device nodes in containers. Only root can make them.")
+    path.chmod(mode)
+    os.chown(path, 0, gid)
+    return path
 
 
 def build_variant(tag: str, base: str, *lines: str) -> str:
@@ -139,7 +166,7 @@ def new_owner() -> str:
 
 
 @contextmanager
-def second_engine() -> Iterator[TestEngine]:
+def second_engine(*flags: str) -> Iterator[TestEngine]:
     """Another engine on this machine, with everything it keeps in a folder of its own, and a stub for NVIDIA's hook.
 
     It leaves iptables alone: engines that set up chains of the same names would undo each other's. Needs root.
@@ -162,6 +189,7 @@ def second_engine() -> Iterator[TestEngine]:
         # A containerd that runs already may be shared; their containers must not be.
         # Named as the bridge is: the folder's name may end in `_`, which containerd refuses.
         *("--containerd-namespace", bridge, "--containerd-plugins-namespace", f"{bridge}-plugins"),
+        *flags,
     ]
     env = os.environ | {"PATH": f"{stubs}:{os.environ['PATH']}"}
     log = folder / "dockerd.log"
