@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from orchestrator import __version__
 from orchestrator.api import Context, Guard, Trail, build_api
 from orchestrator.db import Database
-from orchestrator.errors import SlipstreamError
+from orchestrator.errors import Code, SlipstreamError
 from orchestrator.gateway import Front, Gateway, is_data
 from orchestrator.gguf.known import PINNED_BUILD
 from orchestrator.jobs import Jobs
@@ -38,7 +38,7 @@ from orchestrator.servers import (
     Wanted,
 )
 from orchestrator.settings import Settings
-from orchestrator.store import KINDS
+from orchestrator.store import KINDS, require_cache
 from orchestrator.telemetry import Requests
 from orchestrator.telemetry.logs import start_logging
 from orchestrator.telemetry.tracing import tracing
@@ -76,6 +76,8 @@ async def running(settings: Settings) -> AsyncIterator[Context]:
     """Everything an orchestrator owns. On leaving, neither a server nor a job's child is left."""
     # Our own calls to servers keep no connection; of those at work there may be as many as there are servers.
     limits = httpx.Limits(max_connections=None)
+    require_cache(settings.cache)
+    _require_temporary_folder()
     with (
         Database(settings.state_dir) as database,
         tempfile.TemporaryDirectory(prefix="slipstream-empty-") as empty,
@@ -89,7 +91,8 @@ async def running(settings: Settings) -> AsyncIterator[Context]:
             settings.memory,
             settings.accelerator,
         )
-        async with opening.hosts() as hosts, httpx.AsyncClient(limits=limits, trust_env=False) as client:
+        async with opening.hosts() as opened, httpx.AsyncClient(limits=limits, trust_env=False) as client:
+            hosts = opened.hosts
             # What is told of "the" llama-server is told of the first host's.
             flags = await next(iter(hosts.values())).driver.flags(None)
             _log.info("llama-server: %s", flags.version)
@@ -100,7 +103,8 @@ async def running(settings: Settings) -> AsyncIterator[Context]:
             supply, cataloguing = Supply(manager, jobs), Cataloguing(manager)
             benches = Benches(database, manager, wanted)
             context = Context(
-                settings, manager, supply, cataloguing, jobs, client, Requests(), Trail(database), benches
+                *(settings, manager, supply, cataloguing, jobs, client, Requests(), Trail(database), benches),
+                missing=opened.missing,
             )
             async with AsyncExitStack() as stack:
                 stack.push_async_callback(context.audit.close)
@@ -113,6 +117,17 @@ async def running(settings: Settings) -> AsyncIterator[Context]:
                     yield context
                 finally:
                     context.is_open = False
+
+
+def _require_temporary_folder() -> None:
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError as e:
+        raise SlipstreamError(
+            Code.MISCONFIGURED,
+            "there is no folder for temporary files that can be written, such as /tmp",
+            hint="a container with a read-only root needs one: `--tmpfs /tmp`",
+        ) from e
 
 
 def _runtime(settings: Settings, client: httpx.AsyncClient) -> Runtime:

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import TypeAdapter
 
-from orchestrator.errors import Code, SlipstreamError
+from orchestrator.errors import Code, SlipstreamError, folder_refused
 from orchestrator.schemas import AuditEntry, BenchRound, Desired, FlagValue, JobError, JobLine, JobState
 
 _SCHEMA = """
@@ -142,11 +142,7 @@ class Database:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock_fd = _own(folder)
         except OSError as e:
-            raise SlipstreamError(
-                Code.MISCONFIGURED,
-                f"the state folder {folder} cannot be written: {e.strerror}",
-                hint=f"give it to this user: chown -R {os.getuid()}:{os.getgid()} {folder}",
-            ) from e
+            raise folder_refused("state", folder, e) from e
         try:
             self._db = sqlite3.connect(folder / "slipstream.db", check_same_thread=False, isolation_level=None)
             self._db.execute("pragma journal_mode = wal")

@@ -4,7 +4,9 @@ Under `/api` an error is `application/problem+json` (RFC 9457), under `/v1` it h
 """
 
 import errno
+import os
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 
@@ -44,6 +46,7 @@ class Code(StrEnum):
     DRAINED = "drained"
     HAZARD = "hazard"
     HOST_FAILED = "host_failed"
+    NO_ACCELERATOR = "no_accelerator"
     SHUTTING_DOWN = "shutting_down"
     MISCONFIGURED = "misconfigured"
     INTERNAL = "internal"
@@ -83,6 +86,7 @@ STATUS: dict[Code, int] = {
     Code.DRAINED: 503,
     Code.HAZARD: 422,
     Code.HOST_FAILED: 502,
+    Code.NO_ACCELERATOR: 503,
     Code.SHUTTING_DOWN: 503,
     Code.MISCONFIGURED: 500,
     Code.INTERNAL: 500,
@@ -152,6 +156,20 @@ class SlipstreamError(Exception):
         kind = _OPENAI_TYPE.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
         message = f"{self.message} ({self.hint})" if self.hint else self.message
         return {"error": {"message": message, "type": kind, "param": None, "code": str(self.code)}}
+
+
+def folder_refused(what: str, folder: Path, error: OSError) -> SlipstreamError:
+    """What a folder of ours that cannot be written becomes at start; the hint says whose it has to be."""
+    user = f"{os.getuid()}:{os.getgid()}"
+    hint = f"give it to this user: chown -R {user} {folder}"
+    if os.path.ismount(folder):
+        hint = (
+            f"what is mounted there has to belong to {user}; on the host, as root: chown -R {user} FOLDER. "
+            "Of a volume, FOLDER is the Mountpoint that `docker volume inspect` names"
+        )
+    return SlipstreamError(
+        Code.MISCONFIGURED, f"the {what} folder {folder} cannot be written: {error.strerror or error}", hint=hint
+    )
 
 
 def is_disk_full(error: OSError) -> bool:

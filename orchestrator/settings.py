@@ -84,8 +84,8 @@ class Settings(BaseSettings):
     )
     accelerator: Literal["cpu", "cuda", "rocm"] | None = Field(
         None,
-        description="What servers on this machine are to compute on: `cpu`, `cuda`, `rocm`. A warning and "
-        "`slipstream_host_accelerators_expected` tell when it is not there. Unset: whatever there is.",
+        description="What servers on this machine are to compute on: `cpu`, `cuda`, `rocm`. Where it is not there, "
+        "`/readyz` answers 503 with the reason. Unset: whatever there is.",
     )
     idle_seconds: PositiveFloat | None = Field(
         None, description="A server that a request started ends after this long without one. Unset: it stays."

@@ -8,14 +8,17 @@ from fastapi import Depends, Header, Path, Query, Request
 
 from orchestrator.api.trail import Trail
 from orchestrator.jobs import Jobs
-from orchestrator.servers import Benches, Cataloguing, Manager, Supply
+from orchestrator.servers import Benches, Cataloguing, Manager, Missing, Supply
 from orchestrator.settings import Settings
 from orchestrator.telemetry import Requests
 
 
 @dataclass
 class Context:
-    """The parts of the running application. `is_open` is true between start and shutdown."""
+    """The parts of the running application. `is_open` is true between start and shutdown.
+
+    `missing` are accelerators that are expected and not there: requests are taken, but nobody should send any here.
+    """
 
     settings: Settings
     manager: Manager
@@ -27,6 +30,7 @@ class Context:
     audit: Trail
     benches: Benches
     is_open: bool = False
+    missing: tuple[Missing, ...] = ()
 
 
 async def _context(request: Request) -> Context:

@@ -19,9 +19,14 @@ async def healthz() -> Probe:
     return Probe(status="ok")
 
 
-@router.get("/readyz", responses=errors_as(_CONTENT, (*REFUSED, Code.SHUTTING_DOWN)))
+@router.get("/readyz", responses=errors_as(_CONTENT, (*REFUSED, Code.SHUTTING_DOWN, Code.NO_ACCELERATOR)))
 async def readyz(context: ContextDep) -> Probe:
-    """Whether requests are taken; models load when they are asked for."""
+    """Whether requests are taken as they are meant to be; models load when they are asked for.
+
+    Without an accelerator that is expected it is not ready: requests are taken all the same, on the processor.
+    """
     if not context.is_open:
         raise SlipstreamError(Code.SHUTTING_DOWN, "the orchestrator is starting or shutting down")
+    if context.missing:
+        raise context.missing[0].error()
     return Probe(status="ready")

@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from orchestrator.cli.invocation import invoked
+from orchestrator.cli.invocation import Invocation, invoked
 from orchestrator.cli.options import Json, Url
 from orchestrator.cli.slots import running_slots, slots_as_json, tokens_per_second
+from orchestrator.errors import Code, SlipstreamError
 from orchestrator.schemas import ServerState, ServerView, SlotSpeculation
 from orchestrator.schemas.speculation import acceptance_ratio, mean_acceptance_length
 from orchestrator.units import in_seconds, times_in_a_row
@@ -36,10 +37,19 @@ def status(
             found = [view.model_dump(mode="json") | slots_as_json(slots.get(view.model, ())) for view in servers]
             cli.emit({"servers": found})
             return
+        _warn_of_missing(cli)
         cli.table(_COLUMNS, [row for view in servers for row in _rows(view, slots.get(view.model, []))])
         for view in servers:
             for remark in _remarks(view, time.time()):
                 cli.warn(f"{view.model}: {remark}")
+
+
+def _warn_of_missing(cli: Invocation) -> None:
+    try:
+        cli.client.check_ready()
+    except SlipstreamError as e:
+        if e.code is Code.NO_ACCELERATOR:
+            cli.warn(f"{e.message} ({e.hint})" if e.hint else e.message)
 
 
 def state_text(state: ServerState) -> Text:

@@ -25,7 +25,8 @@ _DOWN = (ServerState.STOPPED, ServerState.FAILED)
 class Overview:
     """Everything at one moment, `now` in Unix seconds. Jobs and events stand the newest first.
 
-    `about` says what runs here; `window` is the time that figures of slots go back to, in words.
+    `about` says what runs here; `window` is the time that figures of slots go back to, in words; `missing`
+    says which accelerators are expected and not there.
     """
 
     now: float
@@ -35,6 +36,7 @@ class Overview:
     problems: tuple[FileProblem, ...] = ()
     jobs: tuple[JobView, ...] = ()
     events: tuple[Transition, ...] = ()
+    missing: tuple[str, ...] = ()
 
     @property
     def counts(self) -> list[tuple[str, int]]:
@@ -69,7 +71,8 @@ async def look(context: Context) -> Overview:
     window = "" if speculation.window_seconds is None else in_seconds(speculation.window_seconds)
     events = deque([event async for event in context.manager.events(is_live=False)], maxlen=_SHOWN_EVENTS)
     about = f"Slipstream {__version__}, llama-server {context.manager.flags.version}"
-    return Overview(now, about, window, rows, models.problems, _shown(jobs), tuple(reversed(events)))
+    missing = tuple(missing.message for missing in context.missing)
+    return Overview(now, about, window, rows, models.problems, _shown(jobs), tuple(reversed(events)), missing)
 
 
 def _shown(jobs: tuple[JobView, ...]) -> tuple[JobView, ...]:

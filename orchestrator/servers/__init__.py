@@ -1,5 +1,6 @@
 """Lifecycle of llama-servers."""
 
+from orchestrator.servers.accelerators import Missing
 from orchestrator.servers.bench import Benches
 from orchestrator.servers.binary import find_binary, read_flags
 from orchestrator.servers.cataloguing import Cataloguing
@@ -29,6 +30,7 @@ __all__ = [
     "Instance",
     "Lease",
     "Manager",
+    "Missing",
     "ModelFiles",
     "Observed",
     "Opening",

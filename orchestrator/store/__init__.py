@@ -2,6 +2,7 @@
 
 from orchestrator.jobs import Kind
 from orchestrator.store.candidates import select
+from orchestrator.store.disk import require_cache
 from orchestrator.store.gc import collect
 from orchestrator.store.grafts import GraftPlace, graft_place, grafts_onto
 from orchestrator.store.hub import list_repository
@@ -32,6 +33,7 @@ __all__ = [
     "list_repository",
     "read_model",
     "remote_headers",
+    "require_cache",
     "runner_version",
     "select",
     "settings_of",

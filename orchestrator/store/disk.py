@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from orchestrator.errors import Code, SlipstreamError, is_disk_full
+from orchestrator.errors import Code, SlipstreamError, folder_refused, is_disk_full
 from orchestrator.gguf.output import BESIDE, sync_folder
 
 _LOCK_TIMEOUT_SECONDS = 60.0
@@ -19,6 +19,19 @@ _ROOM_HINT = "`slipstream gc --dry-run` says which stored files nobody needs"
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 # What flock says on network file systems that have no locks.
 _LOCKLESS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
+
+
+def require_cache(folder: Path) -> None:
+    """SlipstreamError misconfigured when downloads could not be kept; a read-only file system is taken for meant so."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        if e.errno != errno.EROFS:
+            raise folder_refused("cache", folder, e) from e
+        return
+    if os.access(folder, os.W_OK | os.X_OK) or os.statvfs(folder).f_flag & os.ST_RDONLY:
+        return
+    raise folder_refused("cache", folder, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
 
 
 def beside(path: Path) -> Path:

@@ -41,11 +41,13 @@ def child_environment(empty_folder: Path, api_key: str | None = None) -> dict[st
 class ProcessDriver:
     """Runs servers as children of this process. They die with it, so there is never one to adopt.
 
-    `owner` marks their environment: what outlives us all the same is found by it, and ended.
+    `owner` marks their environment: what outlives us all the same is found by it, and ended. `listed` is what the
+    binary last said of its devices.
     """
 
     def __init__(self, binary: Path, empty_folder: Path, owner: str) -> None:
         self.binary = binary
+        self.listed = ""
         self._empty_folder = empty_folder
         self._owner = owner
         self._flags: FlagTable | None = None
@@ -73,10 +75,9 @@ class ProcessDriver:
 
     async def devices(self, image: str | None = None) -> tuple[Device, ...]:
         """RAM, and what the binary lists."""
-        listed = ""
         if (await self.flags(None)).knows("list-devices"):
-            listed = await output(self.binary, "--list-devices", child_environment(self._empty_folder))
-        return (host_memory(), *parse_devices(listed))
+            self.listed = await output(self.binary, "--list-devices", child_environment(self._empty_folder))
+        return (host_memory(), *parse_devices(self.listed))
 
     async def start(self, order: Order) -> ProcessChild:
         """Start a server in a process group of its own, tied to our life; on the main thread (see tether.py)."""

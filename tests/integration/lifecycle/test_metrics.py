@@ -146,7 +146,11 @@ def test_devices_tell_what_is_set_aside(make_stage: MakeStage) -> None:
         assert info == 1
         assert stage.metric("slipstream_host_accelerators", host="local") == 0
         assert stage.metric("slipstream_host_accelerators_expected", host="local") == 1
-        assert "GPU expected and not used" in stage.log_text()
+        reason = "CUDA is expected and not used"
+        assert reason in stage.log_text()
+        ready = stage.http.get("/readyz")
+        assert (ready.status_code, ready.json()["code"]) == (503, "no_accelerator") and reason in ready.json()["detail"]
+        assert stage.http.get("/healthz").status_code == 200 and stage.chat("one").status_code == 200
 
 
 def test_series_end_with_the_model_file(make_stage: MakeStage) -> None:

@@ -9,6 +9,7 @@ import pytest
 from fastapi import FastAPI
 
 from orchestrator.api.document import operations
+from orchestrator.servers import Missing
 from tests import REPOSITORY
 from tests.unit.conftest import World
 
@@ -30,6 +31,16 @@ async def test_probes(http: httpx.AsyncClient, api: FastAPI) -> None:
     assert not_ready.status_code == 503
     assert problem_of(not_ready)["code"] == "shutting_down"
     assert (await http.get("/healthz")).status_code == 200
+
+
+async def test_without_an_accelerator_that_is_expected_it_is_not_ready(http: httpx.AsyncClient, api: FastAPI) -> None:
+    api.state.context.missing = (Missing("no GPU: why", "what to do"), Missing("another"))
+    for _ in range(2):
+        not_ready = await http.get("/readyz")
+        problem = problem_of(not_ready)
+        assert (not_ready.status_code, problem["code"]) == (503, "no_accelerator")
+        assert (problem["detail"], problem["hint"]) == ("no GPU: why", "what to do")
+    assert (await http.get("/healthz")).status_code == (await http.get("/api/servers")).status_code == 200
 
 
 @pytest.mark.parametrize(

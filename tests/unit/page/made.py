@@ -121,5 +121,12 @@ EVENTS = (
     Transition(number=1, at=NOW - 400, model="drafts", instance=1, host="local", state="loading", why=HOSTILE),
 )
 EVERYTHING = Overview(
-    NOW, "Slipstream 0.0.0", "10 s", ROWS, (FileProblem(file=f"{HOSTILE}.yaml", message=HOSTILE, line=1),), JOBS, EVENTS
+    NOW,
+    "Slipstream 0.0.0",
+    "10 s",
+    ROWS,
+    (FileProblem(file=f"{HOSTILE}.yaml", message=HOSTILE, line=1),),
+    JOBS,
+    EVENTS,
+    (f"CUDA is expected and not used: {HOSTILE}",),
 )

@@ -68,6 +68,7 @@ def test_everything_is_shown() -> None:
         "look at the repository",
         "loaded and warmed up",
         "absent.gguf",
+        "CUDA is expected and not used",
     )
     assert [word for word in words if word not in html.replace("&#39;", "'")] == []
 

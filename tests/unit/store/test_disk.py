@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import Code, SlipstreamError
-from orchestrator.store.disk import disk_bytes, disk_error, locked, require_room, write_beside
+from orchestrator.store.disk import disk_bytes, disk_error, locked, require_cache, require_room, write_beside
 from tests.support.crash import dies_at
 
 Usage = namedtuple("Usage", "total used free")
@@ -50,6 +50,40 @@ def test_refusals_of_a_disk_are_told_apart(number: int, code: Code) -> None:
     assert error.message.startswith("f.gguf could not be written: ") and os.strerror(number) in error.message
     assert "/home" not in error.message + (error.hint or "")
     assert (error.hint is None) == (code is Code.SOURCE_FAILED)
+
+
+def test_a_cache_that_may_not_be_written_is_told_at_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    require_cache(tmp_path / "made" / "cache")
+    assert (tmp_path / "made" / "cache").is_dir()
+    # Whoever runs the tests may be root, who may write everywhere.
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(SlipstreamError, match=f"the cache folder {tmp_path} cannot be written: Permission") as caught:
+        require_cache(tmp_path)
+    assert caught.value.code is Code.MISCONFIGURED
+    assert caught.value.hint == f"give it to this user: chown -R {os.getuid()}:{os.getgid()} {tmp_path}"
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == tmp_path)
+    with pytest.raises(SlipstreamError) as caught:
+        require_cache(tmp_path)
+    assert f"on the host, as root: chown -R {os.getuid()}:{os.getgid()} FOLDER" in str(caught.value.hint)
+    assert "docker volume inspect" in str(caught.value.hint)
+
+
+def test_a_cache_that_is_read_only_may_be_meant_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, **options: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as read_only:
+        read_only.setattr(Path, "mkdir", refuse)
+        require_cache(tmp_path / "not there")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os, "statvfs", lambda path: os.statvfs_result((0,) * 8 + (os.ST_RDONLY, 0)))
+    require_cache(tmp_path)
+
+
+def test_a_cache_that_is_no_folder_is_told_at_start(tmp_path: Path) -> None:
+    (tmp_path / "cache").touch()
+    with pytest.raises(SlipstreamError, match="cannot be written: File exists"):
+        require_cache(tmp_path / "cache")
 
 
 def test_room_is_compared_with_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,9 +64,13 @@ def test_a_short_host_has_safe_defaults(tmp_path: Path) -> None:
     assert host.network_name == "slipstream-servers" and not host.is_published and not host.devices.expected
 
 
-def test_our_own_hosts_file_is_valid() -> None:
-    [host] = load_hosts(REPOSITORY / "docker" / "hosts.yaml")
-    assert host.driver == "docker"
+@pytest.mark.parametrize(
+    "accelerator, image, expected", [("cpu", "cpu", 0), ("cuda", "cuda", 1), ("rocm", "rocm-gfx906", 1)]
+)
+def test_our_own_hosts_files_go_by_the_accelerator(accelerator: str, image: str, expected: int) -> None:
+    [host] = load_hosts(REPOSITORY / "docker" / f"hosts.{accelerator}.yaml")
+    assert (host.driver, host.images) == ("docker", {"default": f"slipstream-llama-server:{image}"})
+    assert host.devices.expected == expected
 
 
 @pytest.mark.parametrize(
