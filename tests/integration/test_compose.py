@@ -6,10 +6,9 @@ image registry answers it cannot be had.
 
 import json
 import os
-import re
 import subprocess
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,71 +16,16 @@ import httpx
 import pytest
 
 from dashboards import queries, substitute
-from tests import REPOSITORY
 from tests.support import eventually
-from tests.support.promql import prometheus_configuration, rules
+from tests.support.compose import Stack, clean_environment, docker_answers
+from tests.support.docker import bases
+from tests.support.promql import rules
 
 SERVICES = ("slipstream", "prometheus")
 MODEL = "smollm2-135m"
 SCRAPE_SECONDS = 60.0
 
 pytestmark = pytest.mark.integration
-
-
-def run(*argv: str, env: Mapping[str, str] | None = None, timeout_seconds: float = 120) -> str:
-    """Standard output of a command that must succeed."""
-    done = subprocess.run(
-        argv, cwd=REPOSITORY, env=env, capture_output=True, text=True, timeout=timeout_seconds, check=False
-    )
-    assert done.returncode == 0, f"{' '.join(argv)}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout.strip()
-
-
-@dataclass(frozen=True)
-class Stack:
-    """One compose project of its own: own name, own ports, own volumes, nothing from a user's .env."""
-
-    project: str
-    env: Mapping[str, str]
-
-    def compose(self, *args: str, timeout_seconds: float = 120) -> str:
-        argv = ("docker", "compose", "--env-file", os.devnull, "--project-name", self.project, *args)
-        return run(*argv, env=self.env, timeout_seconds=timeout_seconds)
-
-    def up(self, *args: str) -> None:
-        try:
-            self.compose("up", "--detach", "--wait", "--wait-timeout", "180", *args, timeout_seconds=240)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.compose('logs', '--tail', '60')}") from None
-
-    def url(self, service: str, port: int) -> str:
-        return f"http://{self.compose('port', service, str(port))}"
-
-    def exec(self, service: str, *argv: str) -> str:
-        return self.compose("exec", "--no-TTY", service, *argv)
-
-    def inspect(self, service: str) -> dict[str, Any]:
-        found: list[dict[str, Any]] = json.loads(
-            run("docker", "inspect", self.compose("ps", "--all", "--quiet", service))
-        )
-        return found[0]
-
-    def leftovers(self) -> str:
-        mine = ("--filter", f"label=com.docker.compose.project={self.project}", "--quiet")
-        lists = [("ps", "--all", *mine), ("network", "ls", *mine), ("volume", "ls", *mine)]
-        return "".join(run("docker", *argv) for argv in lists)
-
-
-def docker_answers(*argv: str) -> bool:
-    try:
-        return subprocess.run(["docker", *argv], capture_output=True, timeout=30, check=False).returncode == 0
-    except FileNotFoundError:
-        return False
-
-
-def clean_environment() -> dict[str, str]:
-    ours = ("SLIPSTREAM_", "PROMETHEUS_", "GRAFANA_", "COMPOSE_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
 
 @pytest.fixture(scope="module")
@@ -92,10 +36,9 @@ def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
         pytest.skip("NOT TESTED: compose.yaml. The engine answers, but `docker compose` is not installed.")
     # Not a parameter: without an engine nothing needs to be compiled.
     server: Path = request.getfixturevalue("patched_server")
-    bases = dict(line.split("=", 1) for line in run("docker/base-image", timeout_seconds=900).splitlines())
     project = f"slipstream-test-{os.getpid()}"
     image = f"slipstream:{project}"
-    env = clean_environment() | bases
+    env = clean_environment() | bases()
     env |= {"SLIPSTREAM_IMAGE": image, "LLAMA_SERVER": "prebuilt", "LLAMA_SERVER_DIR": str(server.parent)}
     # Port 0: the kernel chooses.
     env |= {"SLIPSTREAM_PORT": "0", "PROMETHEUS_PORT": "0"}
@@ -196,6 +139,24 @@ def test_containers_are_confined(stack: Stack, service: str) -> None:
     assert set(status["Uid"].split()) == {"10001" if service == "slipstream" else "65534"}
 
 
+@pytest.mark.parametrize("folder", ["/var/lib/slipstream", "/var/cache/slipstream"])
+def test_a_folder_of_another_user_ends_the_start_with_the_chown(stack: Stack, tmp_path: Path, folder: str) -> None:
+    image, name = stack.env["SLIPSTREAM_IMAGE"], f"{stack.project}-folder"
+    argv = ["docker", "run", "--rm", "--name", name, "--read-only", "--tmpfs", "/tmp", "--env"]
+    argv += ["SLIPSTREAM_ALLOW_NO_KEYS=true", "--volume", f"{tmp_path}:{folder}", image]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stderr
+    assert f"folder {folder} cannot be written: Permission denied" in done.stderr
+    assert "on the host, as root: chown -R 10001:10001 FOLDER" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_without_a_folder_for_temporary_files_the_start_ends_in_a_sentence(stack: Stack) -> None:
+    argv = ["docker", "run", "--rm", "--read-only", "--env", "SLIPSTREAM_ALLOW_NO_KEYS=true"]
+    argv += [stack.env["SLIPSTREAM_IMAGE"]]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1 and "--tmpfs /tmp" in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
 def test_a_foreign_host_name_is_refused(stack: Stack) -> None:
     answer = httpx.get(f"{stack.url('slipstream', 8080)}/api/models", headers={"Host": "rebound.example"})
     assert 400 <= answer.status_code < 500, answer.text
@@ -248,45 +209,3 @@ def test_down_leaves_no_container_network_or_volume(stack: Stack) -> None:
     assert stack.leftovers()
     stack.compose("down", "--volumes")
     assert stack.leftovers() == ""
-
-
-def config(accelerator: str, profiles: str = "") -> subprocess.CompletedProcess[str]:
-    argv = ["docker", "compose", "--env-file", os.devnull, "config", "--format", "json"]
-    env = clean_environment() | {"ACCELERATOR": accelerator, "COMPOSE_PROFILES": profiles}
-    return subprocess.run(argv, cwd=REPOSITORY, env=env, capture_output=True, text=True, timeout=60, check=False)
-
-
-@pytest.mark.skipif(not docker_answers("compose", "version"), reason="NOT TESTED: no `docker compose`")
-def test_configuration_publishes_on_loopback_and_names_no_device() -> None:
-    done = config("cpu")
-    assert done.returncode == 0, done.stderr
-    services = json.loads(done.stdout)["services"]
-    assert set(services) == {"slipstream", "prometheus", "grafana"}
-    assert {port["host_ip"] for service in services.values() for port in service["ports"]} == {"127.0.0.1"}
-    assert not [name for name, service in services.items() if "devices" in service or "deploy" in service]
-    assert services["slipstream"]["environment"]["SLIPSTREAM_ACCELERATOR"] == "cpu"
-
-
-@pytest.mark.skipif(not docker_answers("compose", "version"), reason="NOT TESTED: no `docker compose`")
-def test_exporters_are_pinned_published_nowhere_and_without_privileges() -> None:
-    done = config("cpu", "machine,nvidia,rocm")
-    assert done.returncode == 0, done.stderr
-    services = json.loads(done.stdout)["services"]
-    exporters = {name: services[name] for name in services.keys() - {"slipstream", "prometheus", "grafana"}}
-    jobs = prometheus_configuration("prometheus.yml")["scrape_configs"]
-    assert exporters.keys() == {
-        name for job in jobs for found in job.get("dns_sd_configs", ()) for name in found["names"]
-    }
-    for name, service in exporters.items():
-        assert re.search(r":v?\d+\.\d+\.\d+", service["image"]), f"{name} has no pinned image"
-        assert not {"ports", "privileged", "cap_add", "network_mode", "pid"} & service.keys(), name
-        assert service["cap_drop"] == ["ALL"]
-        assert service["security_opt"] == ["no-new-privileges:true"]
-        assert all(volume["read_only"] for volume in service.get("volumes", ())), name
-
-
-@pytest.mark.skipif(not docker_answers("compose", "version"), reason="NOT TESTED: no `docker compose`")
-def test_an_unknown_accelerator_is_refused_by_name() -> None:
-    done = config("abacus")
-    assert done.returncode != 0
-    assert 'service "abacus" not found in' in done.stderr

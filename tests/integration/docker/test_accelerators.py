@@ -4,18 +4,16 @@ This shows what containers are given, not that kernels run.
 """
 
 import os
-import stat
 from pathlib import Path
 
 import pytest
 
 from orchestrator.errors import Code, SlipstreamError
 from tests.integration.docker.conftest import Site
+from tests.support.docker import stand_in_node
 from tests.support.orchestrator import environment_of
 
 pytestmark = pytest.mark.integration
-
-_NULL = os.makedev(1, 3)
 
 
 @pytest.mark.parametrize("asked, seen", [("all", "all"), (["0", "GPU-5a"], "0,GPU-5a")])
@@ -31,12 +29,7 @@ async def test_nvidia_ids_reach_the_container(second_site: Site, asked: object, 
 async def test_rocm_nodes_and_numeric_groups_reach_the_container(site: Site, tmp_path: Path) -> None:
     kfd, render = tmp_path / "kfd", tmp_path / "renderD128"
     for node, gid in ((kfd, 44123), (render, 44124)):
-        try:
-            os.mknod(node, 0o660 | stat.S_IFCHR, _NULL)
-        except PermissionError:
-            pytest.skip("NOT TESTED: ROCm wiring. Only root can make device nodes.")
-        node.chmod(0o660)
-        os.chown(node, 0, gid)
+        stand_in_node(node, gid)
     rocm = {"kfd": str(kfd), "render": [str(render)], "gids": [44123, 44124]}
     server = await (await site.start(await site.driver(devices={"rocm": rocm}), site.order())).listens()
     groups = site.engine.run("exec", server.child.id, "id", "-G").split()

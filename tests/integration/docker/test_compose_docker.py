@@ -10,9 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests import REPOSITORY
-from tests.integration.test_compose import Stack, clean_environment, docker_answers
 from tests.support import ToyBox, eventually
+from tests.support.compose import NO_COMPOSE, Stack, clean_environment, config, docker_answers, services
 from tests.support.docker import MAIN, bases, docker_host, write_hosts
 
 pytestmark = pytest.mark.integration
@@ -95,16 +94,30 @@ def test_down_leaves_no_server_behind(stack: Stack) -> None:
     assert stack.leftovers() == "" and not MAIN.has_network(stack.env["SLIPSTREAM_SERVERS_NETWORK"])
 
 
-@pytest.mark.skipif(not docker_answers("compose", "version"), reason="NOT TESTED: no `docker compose`")
+@pytest.mark.skipif(not docker_answers("compose", "version"), reason=NO_COMPOSE)
 def test_configuration_needs_the_group_of_the_socket() -> None:
-    argv = ["docker", "compose", "--env-file", os.devnull, "config", "--format", "json"]
-    env = clean_environment() | {"COMPOSE_FILE": FILES}
-    env.pop("DOCKER_GID", None)
-    done = subprocess.run(argv, cwd=REPOSITORY, env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = config(COMPOSE_FILE=FILES)
     assert done.returncode != 0 and "stat -c %g" in done.stderr
-    env["DOCKER_GID"] = "998"
-    done = subprocess.run(argv, cwd=REPOSITORY, env=env, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    config = json.loads(done.stdout)
-    assert config["services"]["slipstream"]["group_add"] == ["998"]
-    assert config["networks"]["servers"]["internal"] and "ports" not in config["services"]["llama-server"]
+    found = config(COMPOSE_FILE=FILES, DOCKER_GID="998")
+    assert found.returncode == 0, found.stderr
+    whole = json.loads(found.stdout)
+    assert whole["services"]["slipstream"]["group_add"] == ["998"]
+    assert whole["networks"]["servers"]["internal"] and "ports" not in whole["services"]["llama-server"]
+
+
+@pytest.mark.skipif(not docker_answers("compose", "version"), reason=NO_COMPOSE)
+@pytest.mark.parametrize("accelerator, variant", [("cpu", "cpu"), ("cuda", "cuda"), ("rocm", "rocm-gfx906")])
+def test_servers_go_by_the_accelerator_and_the_orchestrator_has_none(accelerator: str, variant: str) -> None:
+    found = services(COMPOSE_FILE=FILES, DOCKER_GID="998", ACCELERATOR=accelerator, RENDER_GID="44")
+    orchestrator, server = found["slipstream"], found["llama-server"]
+    assert server["image"] == f"slipstream-llama-server:{variant}"
+    assert (server["build"]["args"]["ACCELERATOR"], server["build"]["args"]["VARIANT"]) == (accelerator, variant)
+    assert orchestrator["image"] == "slipstream:orchestrator"
+    arguments = orchestrator["build"]["args"]
+    assert (arguments["ENGINE"], arguments["ACCELERATOR"], arguments["VARIANT"]) == ("engine-base", "cpu", "cpu")
+    assert orchestrator["environment"]["SLIPSTREAM_ACCELERATOR"] == "cpu"
+    assert orchestrator["group_add"] == ["998"]
+    for service in (orchestrator, server):
+        assert not {"devices", "deploy"} & service.keys()
+    [hosts] = [v["source"] for v in orchestrator["volumes"] if v["target"] == "/etc/slipstream/hosts.yaml"]
+    assert Path(hosts).name == f"hosts.{accelerator}.yaml" and Path(hosts).is_file()

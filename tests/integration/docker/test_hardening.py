@@ -67,7 +67,10 @@ async def test_its_environment_is_the_images_and_a_key(site: Site) -> None:
         environment = environment_of(site.engine.inspect(server.child.id)["State"]["Pid"])
         keys.add(environment.pop("LLAMA_API_KEY"))
         assert server.child.authorization.removeprefix("Bearer ") in keys
-        assert not [name for name in environment if name.startswith(("SLIPSTREAM", "LLAMA", "HF_"))]
+        assert not [name for name in environment if name.startswith(("LLAMA", "HF_"))]
+        # The image's own words on itself.
+        ours = {name for name in environment if name.startswith("SLIPSTREAM")}
+        assert ours == {"SLIPSTREAM_ACCELERATOR", "SLIPSTREAM_LLAMA_SERVER"}
     assert len(keys) == 2
 
 
