@@ -5,12 +5,12 @@ SHELL := /bin/bash
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
-PATCHES ?= series
 PROFILE ?= native
+VARIANT ?= cpu
 
 venv_stamp := .venv/.installed
 bin := .venv/bin
-server := $(bin)/python docker/build-llama-server --profile $(PROFILE)
+server := $(bin)/python docker/build-llama-server --profile $(PROFILE) --variant $(VARIANT) $(if $(PATCHES),--patches $(PATCHES))
 
 .PHONY: help
 help: ## this list
@@ -25,13 +25,15 @@ demo: $(venv_stamp) ## build, bring a small model, serve it on 127.0.0.1:8080 an
 test: lint server unit integration ## lint, types, unit tests, tests on real parts
 
 .PHONY: lint
-lint: $(venv_stamp) ## ruff, mypy, shellcheck, hadolint, yamllint, dashboards, rules
+lint: $(venv_stamp) ## ruff, mypy, shellcheck, hadolint, yamllint, actionlint, zizmor, dashboards, rules
 	@$(bin)/ruff check --quiet .
 	@$(bin)/ruff format --check --quiet . || { echo "error: unformatted files; format them with: make format" >&2; exit 1; }
 	@$(bin)/mypy
-	@$(bin)/shellcheck docker/base-image docker/check-server docker/engine docker/llama-server-health scripts/venv scripts/lock-requirements .ci/run
+	@$(bin)/shellcheck $$(grep -lsE '^#!/.*\b(ba)?sh$$' docker/* scripts/* .ci/*)
 	@$(bin)/hadolint docker/Dockerfile
-	@$(bin)/yamllint -c .yamllint.yaml compose.yaml compose.docker.yaml docker models
+	@$(bin)/yamllint -c .yamllint.yaml compose.yaml compose.docker.yaml docker models .github
+	@$(bin)/actionlint -shellcheck $(bin)/shellcheck .github/workflows/*.yml
+	@said=$$($(bin)/zizmor --quiet --no-progress --offline --persona pedantic .github) || { echo "$$said" >&2; exit 1; }
 	@PYTHONPATH=docker $(bin)/python -m dashboards --check
 	@$(MAKE) --no-print-directory rules
 
@@ -86,11 +88,11 @@ bench: $(venv_stamp) ## measurements; ARGS="..." goes to python -m bench
 
 .PHONY: server
 server: $(venv_stamp) ## build llama-server; PATCHES=none for an unpatched one, PROFILE=portable for any processor
-	@$(server) --patches $(PATCHES)
+	@$(server)
 
 .PHONY: server-path
 server-path: $(venv_stamp) ## print the path of the built server (make -s server-path), built on demand
-	@$(server) --patches $(PATCHES) --print-path
+	@$(server) --print-path
 
 .PHONY: venv
 venv: $(venv_stamp) ## .venv with everything from PyPI, tools to build with included
@@ -104,8 +106,16 @@ engine: ## as root: install and start a Docker engine, unless one answers
 	@docker/engine
 
 .PHONY: images
-images: ## build the images of compose.yaml
-	@docker compose build
+images: ## build images; VARIANT="cpu cuda rocm-gfx906 orchestrator", ARGS="..." goes to scripts/images
+	@scripts/images build $(VARIANT) $(ARGS)
+
+.PHONY: push
+push: ## build images and push them: REGISTRY=ghcr.io/someone, VARIANT and ARGS as for images
+	@scripts/images push $(VARIANT) $(if $(REGISTRY),--registry $(REGISTRY)) $(ARGS)
+
+.PHONY: smoke
+smoke: $(venv_stamp) ## try images out on the CPU; IMAGE="slipstream:cpu"
+	@for image in $(or $(IMAGE),slipstream:$(firstword $(VARIANT))); do scripts/images smoke "$$image" $(ARGS); done
 
 .PHONY: requirements
 requirements: $(venv_stamp) ## lock the newest versions that pyproject.toml allows
