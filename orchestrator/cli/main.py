@@ -8,6 +8,7 @@ import typer
 
 from orchestrator import __version__
 from orchestrator.cli import chat, events, gguf, inspect, jobs, logs, models, serve, servers, status, supply, traffic
+from orchestrator.cli.images import images
 from orchestrator.cli.invocation import show_error
 from orchestrator.cli.options import Url
 from orchestrator.errors import Code, SlipstreamError
@@ -47,6 +48,7 @@ for command in (
     traffic.bench_traffic,
 ):
     app.command()(command)
+app.add_typer(images, name="images")
 
 
 def _show_version(wanted: bool) -> None:

@@ -40,14 +40,14 @@ def parse_types(given: list[str] | None) -> tuple[str, ...]:
 
 
 def parse_flags(given: list[str] | None) -> dict[str, FlagValue] | None:
-    """`["ctx-size=4096", "mlock=true"]` as flags; None when none was given. A usage error names what is no pair."""
+    """`["ctx-size=4096", "swa-full=true"]` as flags; None when none was given. A usage error names what is no pair."""
     if not given:
         return None
     flags: dict[str, FlagValue] = {}
     for pair in given:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise typer.BadParameter(f"{pair!r} is not NAME=VALUE, such as ctx-size=4096 or mlock=true")
+            raise typer.BadParameter(f"{pair!r} is not NAME=VALUE, such as ctx-size=4096 or swa-full=true")
         if name in flags:
             raise typer.BadParameter(f"the flag {name!r} is given twice")
         flags[name] = _value(value)

@@ -106,7 +106,7 @@ class ContainerLimits(Strict):
     cpus: PositiveFloat | None = Field(None, description="Processors.")
     pids: PositiveInt = Field(4096, description="Processes and threads.")
     memlock: Literal["unlimited"] | Size | None = Field(
-        None, description="Memory it may lock, for `--mlock`; absent: the engine's default."
+        None, description="Memory it may lock, for `load_mode: mlock`; absent: the engine's default."
     )
 
 

@@ -136,7 +136,7 @@ class ServerPut(Strict):
 
     state: Desired | None = Field(None, description="`running` or `stopped`.", examples=["running"])
     flags: dict[str, FlagValue] | None = Field(
-        None, description="llama-server flags by long name.", examples=[{"ctx-size": 8192, "mlock": True}]
+        None, description="llama-server flags by long name.", examples=[{"ctx-size": 8192, "load-mode": "mlock"}]
     )
 
 

@@ -4,6 +4,7 @@ import io
 import json
 import re
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -124,6 +125,13 @@ def test_status_shows_what_each_slot_did(stub: ApiStub, run: Run, monkeypatch: p
         "broken: in quarantine for 20 s more, as it failed 2 times in a row; `slipstream clear broken` lifts that",
     ]
     assert outcome.status == 0
+
+
+def test_status_tells_of_an_accelerator_that_is_missing(stub: ApiStub, run: Run) -> None:
+    stub.routes["GET /api/servers"] = Answer({"servers": [server_view()]})
+    stub.routes["GET /api/speculation"] = Answer(SPECULATION)
+    stub.routes["GET /readyz"] = problem("no_accelerator", "no GPU: why", 503, hint="what to do")
+    assert run("status").err == "no GPU: why (what to do)\n"
 
 
 def test_status_of_one_server_as_json(stub: ApiStub, run: Run) -> None:
@@ -395,16 +403,25 @@ def test_chat_that_breaks_off_is_an_error(stub: ApiStub, run: Run) -> None:
     assert outcome.err == "error: the answer of 'toy' broke off\n"
 
 
+def leaves(group: Any, *above: str) -> Iterator[tuple[str, Any]]:
+    """Every command of a group and of the groups in it, by the words that call it."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from leaves(command, *above, name)
+        else:
+            yield " ".join((*above, name)), command
+
+
 def test_the_documentation_names_every_command_and_option() -> None:
     text = (REPOSITORY / "docs" / "cli.md").read_text(encoding="utf-8")
     documented = {
-        heading.split()[0]: set(re.findall(r"^\| `(--[a-z-]+)", section, re.MULTILINE))
+        heading: set(re.findall(r"^\| `(--[a-z-]+)", section, re.MULTILINE))
         for heading, _, section in (part.partition("\n") for part in text.split("\n## slipstream ")[1:])
     }
     root = typer.main.get_command(app)
     commands = {
         name: {option for p in command.params for option in p.opts if option.startswith("--") and option != "--help"}
-        for name, command in root.commands.items()  # type: ignore[attr-defined]
+        for name, command in leaves(root)
     }
     assert documented == commands
     for parameter in root.params:
