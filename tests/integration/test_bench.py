@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import load
 from bench.load import Address, Answer, ask, measured, staggered
 from bench.many import Request
 from bench.peers import paced
@@ -40,16 +41,24 @@ def test_streams_of_the_paced_upstream_are_counted_whole(tmp_path: Path) -> None
     assert json.loads(plain.body)["total_slots"] == 3
 
 
-def test_a_stream_that_breaks_off_is_not_whole(tmp_path: Path) -> None:
+def test_a_stream_that_breaks_off_is_not_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = paced.program(tmp_path, 200.0)
     with running([str(program)], tmp_path / "paced.log") as (process, url):
 
         async def cut_off() -> Answer:
-            began = asyncio.ensure_future(ask(Address.of(url), "/", body(max_tokens=100_000), TIMEOUT_SECONDS))
-            # Its first token comes at once, so a request after it finds the stream running.
-            await ask(Address.of(url), "/", body(max_tokens=2), TIMEOUT_SECONDS)
+            begun = asyncio.Event()
+            received = load._Exchange.data_received
+
+            def noticed(exchange: load._Exchange, data: bytes) -> None:
+                received(exchange, data)
+                if exchange._answer.tokens:
+                    begun.set()
+
+            monkeypatch.setattr(load._Exchange, "data_received", noticed)
+            asked = asyncio.ensure_future(ask(Address.of(url), "/", body(max_tokens=100_000), TIMEOUT_SECONDS))
+            await asyncio.wait_for(begun.wait(), TIMEOUT_SECONDS)
             os.killpg(process.pid, signal.SIGKILL)
-            return await began
+            return await asked
 
         answer = measured(cut_off)
     assert answer.status == 200 and answer.tokens > 0

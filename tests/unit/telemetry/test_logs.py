@@ -122,7 +122,7 @@ class TestWriter:
                 found.append(line)
         numbers = [int(line[:5]) for line in found if line[:5].isdigit() and b"lines of the log" not in line]
         missing = [int(line.split()[0]) for line in found if b"lines of the log are missing here" in line]
-        assert numbers == list(range(len(numbers))) and len(numbers) < 1000
+        assert numbers == sorted(set(numbers)) and len(numbers) < 1000
         assert len(numbers) + sum(missing) == 1000
 
     def test_a_descriptor_that_does_not_wait_loses_nothing(self, logger: logging.Logger) -> None:
