@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,14 +60,19 @@ class Series:
         return f"{pin.revision}-{f'p{self.digest[:8]}' if self.patches else 'unpatched'}"
 
 
-def load_pin(path: Path = PATCHES_DIR / "upstream.toml") -> Pin:
-    """Read the pin. Raises PinError that names the file and the key that is missing or of the wrong type."""
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """The tables of a file; `what` names it in the PinError where it cannot be read or is no TOML."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise PinError(f"cannot read the pin {path}: {error.strerror}") from error
+        raise PinError(f"cannot read the {what} {path}: {error.strerror}") from error
     except tomllib.TOMLDecodeError as error:
         raise PinError(f"{path}: not valid TOML: {error}") from error
+
+
+def load_pin(path: Path = PATCHES_DIR / "upstream.toml") -> Pin:
+    """Read the pin. Raises PinError that names the file and the key that is missing or of the wrong type."""
+    data = read_toml(path, "pin")
 
     def value(table: str, key: str, kind: type) -> Any:
         found = data.get(table, {}).get(key)
@@ -143,7 +148,23 @@ def _files(tree: Path, part: str) -> Iterator[Path]:
         yield from (Path(folder, name) for name in names)
 
 
-def part_lines(tree: Path, part: str) -> list[str]:
+@dataclass(frozen=True)
+class Content:
+    """What a tree holds below some of its parts: how many files, the digest of all of them, that of each part."""
+
+    files: int
+    sha256: str
+    parts: dict[str, str]
+
+
+def content_of(tree: Path, parts: Iterable[str]) -> Content:
+    """The content of `tree`. Raises PinError for a symbolic link that leaves it."""
+    lines = {part: _part_lines(tree, part) for part in parts}
+    every = [line for found in lines.values() for line in found]
+    return Content(len(every), _lines_digest(every), {part: _lines_digest(found) for part, found in lines.items()})
+
+
+def _part_lines(tree: Path, part: str) -> list[str]:
     """The `sha256sum` lines of every file under `part`, unsorted."""
     return [
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(tree).as_posix()}\n"
@@ -151,7 +172,7 @@ def part_lines(tree: Path, part: str) -> list[str]:
     ]
 
 
-def lines_digest(lines: list[str]) -> str:
+def _lines_digest(lines: list[str]) -> str:
     """sha256 over `sha256sum` lines in byte order of their paths."""
     ordered = sorted(lines, key=lambda line: line.split("  ", 1)[1].encode())
     return hashlib.sha256("".join(ordered).encode()).hexdigest()
@@ -159,15 +180,13 @@ def lines_digest(lines: list[str]) -> str:
 
 def verify_tree(tree: Path, pin: Pin) -> None:
     """Hold `tree` to the pin's content digest. Raises PinError with counts and digests, wanted and found."""
-    lines = {part: part_lines(tree, part) for part in pin.parts}
-    found = [line for part in lines.values() for line in part]
-    digest = lines_digest(found)
-    if digest == pin.tree_sha256 and len(found) == pin.tree_files:
+    found = content_of(tree, pin.parts)
+    if (found.sha256, found.files) == (pin.tree_sha256, pin.tree_files):
         return
-    differing = [part for part in lines if lines_digest(lines[part]) != pin.parts[part]]
+    differing = [part for part, digest in found.parts.items() if digest != pin.parts[part]]
     raise PinError(
         f"the source tree is not the pinned {pin.tag}:\n"
         f"  expected {pin.tree_files} files with digest {pin.tree_sha256}\n"
-        f"  found    {len(found)} files with digest {digest}\n"
+        f"  found    {found.files} files with digest {found.sha256}\n"
         f"  differs in: {', '.join(differing) or 'nothing by part: [tree] files or sha256 is wrong in the pin'}"
     )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from llamacpp.pin import ROOT, PinError
+from llamacpp.pin import ROOT, PinError, read_toml
 
 ACCELERATORS_FILE = ROOT / "docker/accelerators.toml"
 # CMake's names: of NVIDIA with or without -real and -virtual, of AMD as the compiler has them.
@@ -53,12 +52,7 @@ def _checked(accelerator: str, names: list[str]) -> tuple[str, ...]:
 
 
 def _tables(path: Path) -> dict[str, dict[str, Any]]:
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise PinError(f"cannot read the accelerators {path}: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise PinError(f"{path}: not valid TOML: {error}") from error
+    data = read_toml(path, "accelerators")
     for name, table in data.items():
         for key, kind in (("architectures", list), ("patches", str), ("platforms", list)):
             if type(table.get(key)) is not kind:

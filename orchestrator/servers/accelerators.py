@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import Code, SlipstreamError
+from orchestrator.servers.binary import run
 from orchestrator.servers.failures import on_processor
 
 _LDD_TIMEOUT_SECONDS = 20.0
@@ -160,22 +161,12 @@ async def _of_library(accelerator: str, binary: Path, env: Mapping[str, str]) ->
 
 
 async def _ldd(library: Path, env: Mapping[str, str]) -> list[str]:
-    """What the loader says of a library; nothing where there is no ldd."""
+    """What the loader says of a library; nothing where there is no ldd, or where it hangs."""
     try:
-        process = await asyncio.create_subprocess_exec(
-            "ldd", library, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT, env=dict(env) | {"LC_ALL": "C"},
-        )  # fmt: skip
+        _, said = await run("ldd", library, env={**env, "LC_ALL": "C"}, timeout_seconds=_LDD_TIMEOUT_SECONDS)
     except OSError:
         return []
-    try:
-        async with asyncio.timeout(_LDD_TIMEOUT_SECONDS):
-            out, _ = await process.communicate()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return []
-    return out.decode(errors="replace").splitlines()
+    return said.splitlines()
 
 
 def _not_found(lines: Iterable[str]) -> Iterator[str]:

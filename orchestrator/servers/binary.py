@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from orchestrator.errors import Code, SlipstreamError
@@ -58,22 +59,34 @@ def table_of(program: str, version: str, help_text: str) -> FlagTable:
 async def output(binary: Path, argument: str, env: dict[str, str]) -> str:
     """What it prints; SlipstreamError misconfigured when it cannot be run, hangs, or fails."""
     try:
-        process = await asyncio.create_subprocess_exec(
-            binary, argument, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT, env=env,
-        )  # fmt: skip
+        status, said = await run(binary, argument, env=env, timeout_seconds=_HELP_TIMEOUT_SECONDS)
+    except TimeoutError:
+        raise SlipstreamError(
+            Code.MISCONFIGURED, f"{binary} {argument} did not end within {_HELP_TIMEOUT_SECONDS:.0f} s"
+        ) from None
     except OSError as e:
         raise SlipstreamError(Code.MISCONFIGURED, f"{binary} cannot be run: {e.strerror}") from e
+    if status != 0:
+        raise SlipstreamError(Code.MISCONFIGURED, f"{binary} {argument} ended with {status}: {said.strip()[-300:]}")
+    return said
+
+
+async def run(
+    program: Path | str, argument: Path | str, *, env: Mapping[str, str], timeout_seconds: float
+) -> tuple[int, str]:
+    """Exit status of a program that only says something, and what it said on both streams.
+
+    Raises OSError when it cannot be run, TimeoutError (an OSError too) once one that hangs has been ended.
+    """
+    process = await asyncio.create_subprocess_exec(
+        program, argument, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT, env=env,
+    )  # fmt: skip
     try:
-        async with asyncio.timeout(_HELP_TIMEOUT_SECONDS):
+        async with asyncio.timeout(timeout_seconds):
             out, _ = await process.communicate()
     except TimeoutError:
         process.kill()
         await process.wait()
-        raise SlipstreamError(
-            Code.MISCONFIGURED, f"{binary} {argument} did not end within {_HELP_TIMEOUT_SECONDS:.0f} s"
-        ) from None
-    if process.returncode != 0:
-        tail = out.decode(errors="replace").strip()[-300:]
-        raise SlipstreamError(Code.MISCONFIGURED, f"{binary} {argument} ended with {process.returncode}: {tail}")
-    return out.decode(errors="replace")
+        raise
+    return await process.wait(), out.decode(errors="replace")

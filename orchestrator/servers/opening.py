@@ -29,16 +29,12 @@ class Opened:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A host that is not open yet. `declared` is how many accelerators there are said to be, of which kind `kind`.
-
-    `process` is the driver again where it runs processes of this machine: only here can be looked for what is wrong.
-    """
+    """A host that is not open yet. `declared` is how many accelerators there are said to be, of which kind `kind`."""
 
     driver: Driver
     configured: dict[str, int]
     declared: int
     kind: str | None = None
-    process: ProcessDriver | None = None
 
 
 @dataclass(frozen=True)
@@ -95,13 +91,13 @@ class Opening:
 
     def _here(self, configured: dict[str, int]) -> _Candidate:
         kind = None if self.accelerator == PROCESSOR else self.accelerator
-        driver = self._process()
-        return _Candidate(driver, configured, int(kind is not None), kind, driver)
+        return _Candidate(self._process(), configured, int(kind is not None), kind)
 
     async def _missing(self, candidate: _Candidate, host: Host) -> list[Missing]:
         """A llama-server that finds no GPU computes on the processor, slowly and without an error (llama.cpp#22561)."""
-        driver, kind = candidate.process, candidate.kind
-        if driver is not None and kind is not None and all(device.kind != kind for device in host.devices):
+        driver, kind = candidate.driver, candidate.kind
+        # Of a process of this machine alone: elsewhere nothing can be looked at.
+        if isinstance(driver, ProcessDriver) and kind and all(device.kind != kind for device in host.devices):
             env = child_environment(self.empty_folder)
             missing = await why_missing(kind, driver.binary, driver.listed, env)
             _log.error("host %s: %s%s", host.name, missing.message, f" ({missing.hint})" if missing.hint else "")

@@ -17,8 +17,8 @@ import pytest
 
 from dashboards import queries, substitute
 from tests.support import eventually
-from tests.support.compose import Stack, clean_environment, docker_answers
-from tests.support.docker import bases
+from tests.support.compose import Stack, clean_environment
+from tests.support.docker import bases, docker_answers
 from tests.support.promql import rules
 
 SERVICES = ("slipstream", "prometheus")

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.compose import NO_COMPOSE, config, docker_answers, services
+from tests.support.compose import NO_COMPOSE, config, services
+from tests.support.docker import docker_answers
 from tests.support.promql import prometheus_configuration
 
 pytestmark = [

@@ -9,25 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests import REPOSITORY
+from tests.support.commands import must
 
 NO_COMPOSE = "NOT TESTED: no `docker compose`"
-
-
-def run(*argv: str, env: Mapping[str, str] | None = None, timeout_seconds: float = 120) -> str:
-    """Standard output of a command that must succeed."""
-    done = subprocess.run(
-        argv, cwd=REPOSITORY, env=env, capture_output=True, text=True, timeout=timeout_seconds, check=False
-    )
-    assert done.returncode == 0, f"{' '.join(argv)}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout.strip()
-
-
-def docker_answers(*argv: str) -> bool:
-    """Whether a `docker` command succeeds."""
-    try:
-        return subprocess.run(["docker", *argv], capture_output=True, timeout=30, check=False).returncode == 0
-    except FileNotFoundError:
-        return False
 
 
 def clean_environment() -> dict[str, str]:
@@ -61,7 +45,7 @@ class Stack:
     def compose(self, *args: str, timeout_seconds: float = 120) -> str:
         """Standard output of a `docker compose` command that must succeed."""
         argv = ("docker", "compose", "--env-file", os.devnull, "--project-name", self.project, *args)
-        return run(*argv, env=self.env, timeout_seconds=timeout_seconds)
+        return must(argv, env=self.env, timeout_seconds=timeout_seconds).strip()
 
     def up(self, *args: str) -> None:
         """Start services and wait until they are healthy."""
@@ -81,11 +65,11 @@ class Stack:
     def inspect(self, service: str) -> dict[str, Any]:
         """The engine's record of a service's container."""
         container = self.compose("ps", "--all", "--quiet", service)
-        found: list[dict[str, Any]] = json.loads(run("docker", "inspect", container, env=self.env))
+        found: list[dict[str, Any]] = json.loads(must(["docker", "inspect", container], env=self.env))
         return found[0]
 
     def leftovers(self) -> str:
         """Ids of containers, networks and volumes of the project."""
         mine = ("--filter", f"label=com.docker.compose.project={self.project}", "--quiet")
         lists = [("ps", "--all", *mine), ("network", "ls", *mine), ("volume", "ls", *mine)]
-        return "".join(run("docker", *argv, env=self.env) for argv in lists)
+        return "".join(must(["docker", *argv], env=self.env).strip() for argv in lists)

@@ -1,10 +1,10 @@
 """The real `cosign` with a key pair of a test's own. It signs without Sigstore's services: none is asked."""
 
 import os
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.commands import must
 from tests.support.debian import debian_program
 
 _SECONDS = 60
@@ -33,19 +33,7 @@ class Cosign:
 
     def run(self, *arguments: str) -> str:
         """Standard output of a command that must succeed."""
-        command = [str(self.program), *arguments]
-        done = subprocess.run(
-            command,
-            cwd=self.home,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
-        )
-        assert done.returncode == 0, f"{' '.join(command)}: status {done.returncode}\n{done.stderr}"
-        return done.stdout
+        return must([self.program, *arguments], env=self.environment, folder=self.home, timeout_seconds=_SECONDS)
 
 
 def make_cosign(home: Path) -> Cosign:

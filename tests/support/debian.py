@@ -3,12 +3,12 @@
 import fcntl
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from orchestrator.settings import Settings
+from tests.support.commands import must
 
 # Its packages are new enough for what the pipeline signs, and run on Debian 12 too.
 SUITE = "forky"
@@ -59,17 +59,12 @@ def _unpack(package: str, folder: Path) -> None:
         "APT::Sandbox::User": "",
     }
     apt = ["apt-get", "-qq", *(word for name, value in options.items() for word in ("-o", f"{name}={value}"))]
-    _must([*apt, "update"], folder)
-    _must([*apt, "download", package], folder)
+    must([*apt, "update"], folder=folder, timeout_seconds=APT_SECONDS)
+    must([*apt, "download", package], folder=folder, timeout_seconds=APT_SECONDS)
     (archive_file,) = folder.glob("*.deb")
-    _must(["dpkg-deb", "--extract", str(archive_file), "new"], folder)
+    must(["dpkg-deb", "--extract", archive_file, "new"], folder=folder, timeout_seconds=APT_SECONDS)
     # Whole or not at all.
     (folder / "new").rename(folder / "root")
     archive_file.unlink()
     for left in ("lists", "cache"):
         shutil.rmtree(folder / left)
-
-
-def _must(command: list[str], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=APT_SECONDS, check=False)
-    assert done.returncode == 0, f"{' '.join(command)}: status {done.returncode}\n{done.stderr.strip()[-2000:]}"

@@ -18,13 +18,21 @@ from typing import Any
 import pytest
 
 from tests import REPOSITORY
+from tests.support.commands import COMMAND_SECONDS, must
 from tests.support.polling import eventually
 
 ENGINE_START_SECONDS = 60.0
-COMMAND_SECONDS = 120.0
 NO_ENGINE = "NOT TESTED: the Docker driver. No Docker engine answers `docker info`."
 # An engine makes NVIDIA's device requests work when it finds this program; what it does is NVIDIA's affair.
 _NVIDIA_HOOK = "nvidia-container-runtime-hook"
+
+
+def docker_answers(*argv: str) -> bool:
+    """Whether a `docker` command succeeds."""
+    try:
+        return subprocess.run(["docker", *argv], capture_output=True, timeout=30, check=False).returncode == 0
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return False
 
 
 @dataclass(frozen=True)
@@ -36,20 +44,11 @@ class TestEngine:
 
     def run(self, *argv: str, timeout_seconds: float = COMMAND_SECONDS) -> str:
         """Standard output of a `docker` command that must succeed."""
-        command = ["docker", "--host", self.address, *argv]
-        done = subprocess.run(
-            command, cwd=REPOSITORY, capture_output=True, text=True, timeout=timeout_seconds, check=False
-        )
-        assert done.returncode == 0, f"{' '.join(command)}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done.stdout.strip()
+        return must(["docker", "--host", self.address, *argv], timeout_seconds=timeout_seconds).strip()
 
     def answers(self) -> bool:
         """Whether it can be used."""
-        try:
-            command = ["docker", "--host", self.address, "info"]
-            return subprocess.run(command, capture_output=True, timeout=30, check=False).returncode == 0
-        except (FileNotFoundError, subprocess.TimeoutExpired):
-            return False
+        return docker_answers("--host", self.address, "info")
 
     def inspect(self, container: str) -> dict[str, Any]:
         """The engine's record of a container."""
@@ -99,11 +98,10 @@ def require_engine() -> TestEngine:
 
 
 @cache
-def bases() -> dict[str, str]:
+def bases(*accelerators: str) -> dict[str, str]:
     """The images that the Dockerfile and compose.yaml start from: official ones, or stand-ins made once."""
-    done = subprocess.run(["docker/base-image"], cwd=REPOSITORY, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr
-    return dict(line.split("=", 1) for line in done.stdout.split())
+    said = must(["docker/base-image", *accelerators], timeout_seconds=900)
+    return dict(line.split("=", 1) for line in said.split())
 
 
 def build_image(target: str, tag: str, *arguments: str, server: Path | None = None, context: Path = REPOSITORY) -> str:

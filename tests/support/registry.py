@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.commands import must
 from tests.support.debian import debian_program
 from tests.support.docker import TestEngine, second_engine
 from tests.support.polling import eventually
 
 START_SECONDS = 20.0
-COMMAND_SECONDS = 120.0
 _LISTENING = "listening on "
 _UPGRADE = b"POST /grpc HTTP/1.1\r\nHost: engine\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 0\r\n\r\n"
 
@@ -66,15 +66,7 @@ class Buildx:
 
     def run(self, *argv: str) -> str:
         """Standard output of a `docker buildx` command that must succeed."""
-        done = subprocess.run(
-            ["docker", "buildx", *argv],
-            env=dict(self.environment),
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_SECONDS,
-        )
-        assert done.returncode == 0, f"{' '.join(argv)}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done.stdout.strip()
+        return must(["docker", "buildx", *argv], env=self.environment).strip()
 
     def inspect(self, image: str, of: str = "Manifest") -> dict[str, Any]:
         """What the registry has of an image: Manifest, Image, SBOM or Provenance."""

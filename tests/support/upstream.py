@@ -5,7 +5,7 @@ import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from llamacpp.pin import Pin, Series, lines_digest, load_series, part_lines
+from llamacpp.pin import Pin, Series, content_of, load_series
 
 TAG = "b7"
 PARTS = ("CMakeLists.txt", "LICENSE", "src", "vendor")
@@ -63,8 +63,7 @@ def make_upstream(folder: Path) -> Upstream:
         path = tree / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
-    parts = {part: part_lines(tree, part) for part in PARTS}
-    lines = [line for part in parts.values() for line in part]
+    held = content_of(tree, PARTS)
     repository = folder / "repository"
     repository.mkdir()
     git(repository, "init", "--quiet")
@@ -79,9 +78,9 @@ def make_upstream(folder: Path) -> Upstream:
         sdist_name="tiny-upstream",
         sdist_version="7.0.0",
         sdist_sha256="0" * 64,
-        tree_files=len(lines),
-        tree_sha256=lines_digest(lines),
-        parts={part: lines_digest(found) for part, found in parts.items()},
+        tree_files=held.files,
+        tree_sha256=held.sha256,
+        parts=held.parts,
     )
     return Upstream(repository, tree, pin)
 

@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from tests.support import eventually
-from tests.support.compose import NO_COMPOSE, Stack, clean_environment, docker_answers
-from tests.support.docker import MAIN, TestEngine, build_image, stand_in_node
+from tests.support.compose import NO_COMPOSE, Stack, clean_environment
+from tests.support.docker import MAIN, TestEngine, build_image, docker_answers, stand_in_node
 from tests.support.orchestrator import environment_of
 
 pytestmark = [

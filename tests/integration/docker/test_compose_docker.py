@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from tests.support import ToyBox, eventually
-from tests.support.compose import NO_COMPOSE, Stack, clean_environment, config, docker_answers, services
-from tests.support.docker import MAIN, bases, docker_host, write_hosts
+from tests.support.compose import NO_COMPOSE, Stack, clean_environment, config, services
+from tests.support.docker import MAIN, bases, docker_answers, docker_host, write_hosts
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,8 @@ import pytest
 from tests import REPOSITORY
 from tests.integration.images.published import Published, publishing
 from tests.support import ToyBox, eventually
-from tests.support.docker import COMMAND_SECONDS, MAIN, build_image, require_engine
+from tests.support.commands import COMMAND_SECONDS
+from tests.support.docker import MAIN, build_image, require_engine
 
 # What .dockerignore lets through stands in these.
 CONTEXT_FILES = (".dockerignore", "LICENSE", "README.md", "pyproject.toml")

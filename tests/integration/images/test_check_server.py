@@ -11,7 +11,8 @@ import pytest
 
 from llamacpp.pin import ROOT
 from llamacpp.variants import accelerators, load_variant
-from tests.support.docker import COMMAND_SECONDS, MAIN, bases, new_owner, require_engine
+from tests.support.commands import COMMAND_SECONDS
+from tests.support.docker import MAIN, bases, new_owner, require_engine
 
 KERNELS_OF_GPU = ("Kernels.so-000-{}.hsaco", "TensileLibrary_lazy_{}.dat", "TensileLibrary_Type_HH_fallback_{}.hsaco")
 HIP_CODE = b"hipv4-amdgcn-amd-amdhsa--"

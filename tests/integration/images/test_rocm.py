@@ -4,13 +4,12 @@ The stage takes Debian's ROCm packages: some minutes and 5 GB the first time. `-
 """
 
 import re
-import subprocess
 
 import pytest
 
 from llamacpp.pin import ROOT, load_pin, load_series
 from llamacpp.source import bring_sdist, cache_root
-from tests.support.docker import MAIN, build_image, require_engine
+from tests.support.docker import MAIN, bases, build_image, require_engine
 
 # The file that patch 0007 touches, and a small kernel.
 FILES = ("ggml/src/ggml-cuda/ggml-cuda.cu", "ggml/src/ggml-cuda/argmax.cu")
@@ -29,10 +28,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.rocm]
 def compiler() -> str:
     """The image of the stage."""
     require_engine()
-    done = subprocess.run(["docker/base-image", "rocm"], cwd=ROOT, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr
-    named = dict(line.split("=", 1) for line in done.stdout.split())
-    base = f"ROCM_BUILD_BASE={named['ROCM_BUILD_BASE']}"
+    base = f"ROCM_BUILD_BASE={bases('rocm')['ROCM_BUILD_BASE']}"
     try:
         return build_image("compiler", "slipstream-compiler:rocm", "ACCELERATOR=rocm", base)
     except AssertionError as failure:
